@@ -1,0 +1,285 @@
+#![expect(
+    unsafe_code,
+    reason = "address space and memory policy are system calls on raw memory"
+)]
+//! One anonymous mapping: reserved, asked to be of huge pages, bound to a node, and read back.
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::{fs, io, ptr};
+
+use crate::limits::{HUGE_PAGE_BYTES, PAGE_BYTES};
+
+/// What to reserve.
+#[derive(Clone, Debug)]
+pub(crate) struct MapOptions {
+    /// Address space; rounded up to whole huge pages.
+    pub(crate) bytes: u64,
+    /// Operating-system number of the node to prefer.
+    pub(crate) node: Option<u32>,
+    /// Whether to ask for huge pages.
+    pub(crate) huge_pages: bool,
+}
+
+/// The reservation was refused.
+#[derive(Debug, thiserror::Error)]
+#[error("the system refused to reserve {bytes} bytes of address space: {source}")]
+pub(crate) struct MapError {
+    pub(crate) bytes: u64,
+    pub(crate) source: io::Error,
+}
+
+/// What the system answered to the request for a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Binding {
+    /// No node was asked for.
+    Unasked,
+    /// The policy is set: pages come from this node while it has any.
+    Preferred(u32),
+    /// The system refused, with this error number.
+    Denied { node: u32, errno: i32 },
+}
+
+/// Where touched pages are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pages {
+    /// Sampled pages by node.
+    pub(crate) by_node: BTreeMap<u32, u64>,
+    /// Bytes in huge pages, over the whole mapping.
+    pub(crate) huge_bytes: u64,
+    /// Bytes present, over the whole mapping.
+    pub(crate) resident_bytes: u64,
+    /// Why pages could not be asked for, when they could not.
+    pub(crate) error: Option<String>,
+}
+
+/// Pages that one read-back asks for at most; they are spread evenly.
+const SAMPLE_PAGES_MAX: usize = 4096;
+
+// From Linux's include/uapi/linux/mempolicy.h and mman-common.h.
+const MPOL_PREFERRED: libc::c_long = 1;
+const MADV_POPULATE_WRITE: libc::c_int = 23;
+
+pub(super) struct Map {
+    whole: NonNull<u8>,
+    whole_bytes: usize,
+    base: NonNull<u8>,
+    bytes: usize,
+    binding: Binding,
+}
+
+impl Map {
+    pub(super) fn new(options: &MapOptions) -> Result<Self, MapError> {
+        let refused = |source| MapError {
+            bytes: options.bytes,
+            source,
+        };
+        let too_large = || refused(io::Error::from_raw_os_error(libc::ENOMEM));
+        let bytes = usize::try_from(options.bytes)
+            .ok()
+            .and_then(|bytes| bytes.checked_next_multiple_of(HUGE_PAGE_BYTES))
+            .ok_or_else(too_large)?;
+        let whole_bytes = bytes.checked_add(HUGE_PAGE_BYTES).ok_or_else(too_large)?;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no memory of ours.
+        let whole = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                whole_bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if whole == libc::MAP_FAILED {
+            return Err(refused(io::Error::last_os_error()));
+        }
+        let whole = NonNull::new(whole.cast::<u8>())
+            .expect("the kernel never maps at address zero unasked");
+        let skip = whole.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        // SAFETY: `skip` is less than one huge page, by which the mapping is longer than `bytes`.
+        let base = unsafe { whole.add(skip) };
+        let mut map = Self {
+            whole,
+            whole_bytes,
+            base,
+            bytes,
+            binding: Binding::Unasked,
+        };
+        let advice = if options.huge_pages {
+            libc::MADV_HUGEPAGE
+        } else {
+            libc::MADV_NOHUGEPAGE
+        };
+        // The advice is a wish; a kernel without huge pages refuses it, and the read-back shows it.
+        map.advise(0, bytes, advice);
+        map.bind(options.node);
+        Ok(map)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn binding(&self) -> &Binding {
+        &self.binding
+    }
+
+    pub(super) fn address(&self, offset: usize) -> NonNull<u8> {
+        debug_assert!(offset <= self.bytes);
+        // SAFETY: `offset` lies within the mapping, which starts at `base`.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// Returns memory to the system; the range reads as zeros afterwards.
+    pub(super) fn discard(&mut self, offset: usize, bytes: usize) {
+        if bytes > 0 {
+            self.advise(offset, bytes, libc::MADV_DONTNEED);
+        }
+    }
+
+    /// Makes the range's pages present.
+    pub(super) fn populate(&mut self, offset: usize, bytes: usize) {
+        // Whole huge pages at a time, so that the kernel can be interrupted and memory that runs
+        // out leaves the rest for first touch.
+        let mut at = offset;
+        let end = offset + bytes;
+        while at < end {
+            let step = (HUGE_PAGE_BYTES - at % HUGE_PAGE_BYTES).min(end - at);
+            if !self.advise(at, step, MADV_POPULATE_WRITE) {
+                return;
+            }
+            at += step;
+        }
+    }
+
+    fn advise(&mut self, offset: usize, bytes: usize, advice: libc::c_int) -> bool {
+        debug_assert!(offset + bytes <= self.bytes);
+        // SAFETY: the range is part of our own mapping; the advices used change no byte in use
+        // (discarded ranges are free by the caller's word, `&mut self` keeps others out).
+        unsafe { libc::madvise(self.address(offset).as_ptr().cast(), bytes, advice) == 0 }
+    }
+
+    fn bind(&mut self, node: Option<u32>) {
+        let Some(node) = node else { return };
+        let bits = libc::c_ulong::BITS;
+        let mut mask = vec![0 as libc::c_ulong; (node / bits) as usize + 1];
+        mask[(node / bits) as usize] = 1 << (node % bits);
+        let mask_bits = mask.len() as u64 * u64::from(bits) + 1;
+        // SAFETY: sets the policy of our own mapping; `mask` outlives the call and has `mask_bits - 1` bits.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.base.as_ptr(),
+                self.bytes,
+                MPOL_PREFERRED,
+                mask.as_ptr(),
+                mask_bits,
+                0,
+            )
+        };
+        self.binding = match result {
+            0 => Binding::Preferred(node),
+            _ => Binding::Denied {
+                node,
+                errno: io::Error::last_os_error().raw_os_error().unwrap_or(0),
+            },
+        };
+    }
+
+    /// Asks the system where the pages of the first `used` bytes are.
+    pub(super) fn pages(&self, used: usize) -> Pages {
+        let mut pages = Pages::default();
+        (pages.resident_bytes, pages.huge_bytes) = self.resident();
+        let count = used / PAGE_BYTES;
+        let step = count.div_ceil(SAMPLE_PAGES_MAX).max(1);
+        let addresses: Vec<*mut u8> = (0..count)
+            .step_by(step)
+            .map(|page| self.address(page * PAGE_BYTES).as_ptr())
+            .collect();
+        if addresses.is_empty() {
+            return pages;
+        }
+        let mut status = vec![0 as libc::c_int; addresses.len()];
+        // SAFETY: with no target nodes the call only reports; both arrays have the stated length.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_move_pages,
+                0,
+                addresses.len(),
+                addresses.as_ptr(),
+                ptr::null::<libc::c_int>(),
+                status.as_mut_ptr(),
+                0,
+            )
+        };
+        if result != 0 {
+            pages.error = Some(io::Error::last_os_error().to_string());
+            return pages;
+        }
+        for node in status
+            .into_iter()
+            .filter_map(|node| u32::try_from(node).ok())
+        {
+            *pages.by_node.entry(node).or_default() += 1;
+        }
+        pages
+    }
+
+    /// Resident and huge bytes of the mapping, from the process's own memory map.
+    fn resident(&self) -> (u64, u64) {
+        let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
+            return (0, 0);
+        };
+        let ours = self.whole.as_ptr() as usize..self.whole.as_ptr() as usize + self.whole_bytes;
+        let (mut resident, mut huge, mut inside) = (0, 0, false);
+        for line in smaps.lines() {
+            let kilobytes = |name: &str| -> Option<u64> {
+                line.strip_prefix(name)?
+                    .trim()
+                    .strip_suffix(" kB")?
+                    .parse::<u64>()
+                    .ok()
+            };
+            if let Some(bytes) = kilobytes("Rss:").filter(|_| inside) {
+                resident += bytes << 10;
+            } else if let Some(bytes) = kilobytes("AnonHugePages:").filter(|_| inside) {
+                huge += bytes << 10;
+            } else if let Some((start, _)) = line.split_once('-')
+                && let Ok(start) = usize::from_str_radix(start, 16)
+            {
+                inside = ours.contains(&start);
+            }
+        }
+        (resident, huge)
+    }
+}
+
+/// The logical processor that runs the calling thread at this moment.
+pub(crate) fn current_pu() -> Option<u32> {
+    // SAFETY: takes nothing and only reports.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and nothing refers to it once its owner is dropped.
+        unsafe { libc::munmap(self.whole.as_ptr().cast(), self.whole_bytes) };
+    }
+}
+
+/// Sets a range of an arena's memory.
+#[cfg(test)]
+pub(super) fn fill(address: NonNull<u8>, bytes: usize, value: u8) {
+    // SAFETY: tests pass an extent of a live arena.
+    unsafe { address.write_bytes(value, bytes) };
+}
+
+/// Whether every byte of a range has the value.
+#[cfg(test)]
+pub(super) fn all(address: NonNull<u8>, bytes: usize, value: u8) -> bool {
+    // SAFETY: tests pass an extent of a live arena, written before or fresh from the kernel.
+    unsafe { std::slice::from_raw_parts(address.as_ptr(), bytes) }
+        .iter()
+        .all(|&byte| byte == value)
+}

@@ -1,0 +1,212 @@
+//! Settings of an engine, and its opening.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use ancile_topology::{Machine, Plan, Policy, Shards};
+
+use super::Engine;
+use super::registry::Registry;
+use super::thread::{Rising, ShardThread, Start};
+use crate::arena::MapOptions;
+use crate::error::OpenError;
+use crate::limits::{
+    ARENA_BYTES_MIN, BLOCK_OPERATIONS, BLOCK_OPERATIONS_MAX, LANE_REQUESTS, LANE_REQUESTS_MAX,
+    SHARDS_MAX,
+};
+use crate::session::{Patience, Peers};
+use crate::shard::Mailbox;
+
+/// Settings for an [`Engine`]; what is not set fits the machine.
+#[derive(Clone, Debug)]
+pub struct EngineBuilder {
+    policy: Option<Policy>,
+    arena_bytes: Option<u64>,
+    huge_pages: bool,
+    pin: bool,
+    block_operations: usize,
+    lane_requests: usize,
+}
+
+impl Default for EngineBuilder {
+    fn default() -> Self {
+        Self {
+            policy: None,
+            arena_bytes: None,
+            huge_pages: true,
+            pin: true,
+            block_operations: BLOCK_OPERATIONS,
+            lane_requests: LANE_REQUESTS,
+        }
+    }
+}
+
+impl EngineBuilder {
+    /// This many shards; more than there are processors share them. Default: one a processor that
+    /// the process may use, or what `ANCILE_SHARDS` says.
+    pub fn shards(self, shards: usize) -> Self {
+        self.policy(Policy::count(shards))
+    }
+
+    /// One shard on each of these logical processors, by the operating system's numbers.
+    pub fn pus(self, pus: &[u32]) -> Self {
+        self.policy(Policy {
+            shards: Shards::Pus(pus.to_vec()),
+            ..Policy::default()
+        })
+    }
+
+    /// How many shards, where and in which order.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// The bound of each shard's memory for rows and indexes, in bytes. Address space is reserved;
+    /// memory is used only as tables grow. Default: the node's memory, shared by its shards.
+    pub fn arena_bytes(mut self, bytes: u64) -> Self {
+        self.arena_bytes = Some(bytes);
+        self
+    }
+
+    /// Whether to ask for huge pages. Default: yes.
+    pub fn huge_pages(mut self, huge_pages: bool) -> Self {
+        self.huge_pages = huge_pages;
+        self
+    }
+
+    /// Whether to pin each shard's thread to its seat's processor. Default: yes.
+    pub fn pin(mut self, pin: bool) -> Self {
+        self.pin = pin;
+        self
+    }
+
+    /// Operations that travel together to another shard. Default: 64.
+    pub fn block_operations(mut self, operations: usize) -> Self {
+        self.block_operations = operations;
+        self
+    }
+
+    /// Requests from one client to one shard that may be under way. Default: 64.
+    pub fn lane_requests(mut self, requests: usize) -> Self {
+        self.lane_requests = requests;
+        self
+    }
+
+    /// Opens the engine: discovers the machine, places the shards, and starts them. The calling
+    /// thread's affinity and memory policy stay as they are.
+    pub fn build(self) -> Result<Engine, OpenError> {
+        check(
+            "block_operations",
+            self.block_operations,
+            BLOCK_OPERATIONS_MAX,
+        )?;
+        check("lane_requests", self.lane_requests, LANE_REQUESTS_MAX)?;
+        if let Some(value) = self.arena_bytes.filter(|&bytes| bytes < ARENA_BYTES_MIN) {
+            let bounds = format!("at least {ARENA_BYTES_MIN} bytes");
+            return Err(OpenError::Setting {
+                name: "arena_bytes",
+                value,
+                bounds,
+            });
+        }
+        let machine = Machine::discover();
+        let policy = match self.policy.clone() {
+            Some(policy) => policy,
+            None => Policy::from_env().map_err(|error| OpenError::Placement(error.to_string()))?,
+        };
+        if let Shards::Count(count) = policy.shards {
+            check("shards", count, SHARDS_MAX)?;
+        }
+        let policy = Policy {
+            arena_bytes: self.arena_bytes.or(policy.arena_bytes),
+            ..policy
+        };
+        let plan = Plan::new(&machine, &policy)
+            .map_err(|error| OpenError::Placement(error.to_string()))?;
+        check("shards", plan.seats.len(), SHARDS_MAX)?;
+        self.start(machine, plan)
+    }
+
+    fn start(self, machine: Machine, plan: Plan) -> Result<Engine, OpenError> {
+        let peers = Arc::new(Peers {
+            mailboxes: plan
+                .seats
+                .iter()
+                .map(|_| Arc::new(Mailbox::new()))
+                .collect(),
+            block_operations: self.block_operations,
+            lane_requests: self.lane_requests,
+        });
+        let has_spare = plan.seats.len() < machine.allowed_pus.len();
+        let patience = if has_spare {
+            Patience::ALONE
+        } else {
+            Patience::CROWDED
+        };
+        let resident_patience = if plan.oversubscribed {
+            Patience::CROWDED
+        } else {
+            Patience::ALONE
+        };
+        let mut engine = Engine {
+            peers,
+            threads: Vec::new(),
+            registry: Registry::default(),
+            machine,
+            plan,
+            patience,
+            turn: AtomicUsize::new(0),
+        };
+        let mut rising: Vec<Rising> = Vec::new();
+        let mut failure = None;
+        for seat in &engine.plan.seats {
+            let bytes = if seat.arena_bytes == 0 {
+                ARENA_BYTES_DEFAULT
+            } else {
+                seat.arena_bytes
+            };
+            let start = Start {
+                peers: Arc::clone(&engine.peers),
+                seat: seat.clone(),
+                pin: self.pin,
+                map: MapOptions {
+                    bytes: bytes.max(ARENA_BYTES_MIN),
+                    node: seat.memory_node,
+                    huge_pages: self.huge_pages,
+                },
+                patience,
+                resident_patience,
+            };
+            match ShardThread::start(start) {
+                Ok(thread) => rising.push(thread),
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
+        }
+        for thread in rising {
+            match thread.ready() {
+                Ok(thread) => engine.threads.push(thread),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        // On a failure, dropping the engine ends the shards that did start.
+        failure.map_or(Ok(engine), Err)
+    }
+}
+
+/// The bound of an arena where the machine does not tell its memory.
+const ARENA_BYTES_DEFAULT: u64 = 1 << 30;
+
+fn check(name: &'static str, value: usize, max: usize) -> Result<(), OpenError> {
+    if (1..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(OpenError::Setting {
+        name,
+        value: value as u64,
+        bounds: format!("1 to {max}"),
+    })
+}

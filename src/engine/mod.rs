@@ -1,0 +1,244 @@
+//! The engine: shards on their threads, the tables that they share, and the way in and out.
+
+mod builder;
+mod registry;
+mod task;
+mod thread;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use ancile_topology::{Machine, Plan, Report, ShardVerification, Verification};
+
+pub use builder::EngineBuilder;
+use registry::Registry;
+pub use registry::TableInfo;
+pub use task::Task;
+use thread::ShardThread;
+
+use crate::error::{Error, Result, TableError};
+use crate::id::{RowId, ShardIndex, SurrogateId, TableKey};
+use crate::session::{Patience, Peers, Resident, Session, is_inside_shard};
+use crate::shard::{Command, Shard};
+use crate::table::{Row, Schema, Table};
+
+/// An open engine: one shard a seat, each on a thread of its own.
+///
+/// Everything is in memory: the rows are gone when the engine is closed or dropped. An engine may be
+/// shared by threads; each takes a [`Session`] of its own.
+///
+/// ```
+/// use ancile::{Engine, Schema, SurrogateId, Verbs};
+///
+/// let engine = Engine::builder().shards(2).arena_bytes(64 << 20).build()?;
+/// let accounts = engine.create_table::<[u64; 2]>("accounts", Schema::cells(2).keyed())?;
+/// let mut session = engine.session()?;
+/// session.insert_keyed(&accounts, SurrogateId(7), &[100, 0])?;
+/// assert_eq!(session.select(&accounts, SurrogateId(7))?, Some([100, 0]));
+/// engine.close();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Engine {
+    peers: Arc<Peers>,
+    threads: Vec<ShardThread>,
+    registry: Registry,
+    machine: Machine,
+    plan: Plan,
+    patience: Patience,
+    /// Spreads the sessions' first inserts over the shards.
+    turn: AtomicUsize,
+}
+
+impl Engine {
+    /// Settings for an engine; each has a default that fits the machine.
+    pub fn builder() -> EngineBuilder {
+        EngineBuilder::default()
+    }
+
+    /// Number of shards.
+    pub fn shards(&self) -> usize {
+        self.peers.shards()
+    }
+
+    /// The shard that a key of a keyed table belongs to.
+    pub fn shard_of<R: Row>(&self, _table: &Table<R>, key: SurrogateId) -> ShardIndex {
+        key.shard_of(self.shards())
+    }
+
+    /// A new session.
+    pub fn session(&self) -> Result<Session> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        Ok(Session::new(Arc::clone(&self.peers), turn, self.patience))
+    }
+
+    /// Runs code inside a shard, until it returns: resident work. Each shard runs one at a time, the
+    /// others wait their turn.
+    pub fn spawn<T, F>(&self, shard: ShardIndex, work: F) -> Result<Task<T>>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Resident<'_>) -> T + Send + 'static,
+    {
+        let mailbox = self.peers.mailbox(shard)?;
+        if mailbox.has_ended() {
+            return Err(self.peers.ended(shard));
+        }
+        Ok(self.threads[shard].spawn(mailbox, work))
+    }
+
+    /// Runs the same code inside every shard, at the same time, and waits for all.
+    pub fn on_every_shard<T, F>(&self, work: F) -> Result<Vec<T>>
+    where
+        T: Send + 'static,
+        F: Fn(&mut Resident<'_>) -> T + Send + Sync + 'static,
+    {
+        let work = Arc::new(work);
+        let tasks: Vec<Task<T>> = (0..self.shards())
+            .map(|shard| {
+                let work = Arc::clone(&work);
+                self.spawn(shard, move |resident| work(resident))
+            })
+            .collect::<Result<_>>()?;
+        tasks.into_iter().map(Task::join).collect()
+    }
+
+    /// Creates a table in every shard.
+    pub fn create_table<R: Row>(&self, name: &str, schema: Schema) -> Result<Table<R>, TableError> {
+        schema.check(name)?;
+        schema.width_of::<R>(name)?;
+        let key = self
+            .registry
+            .create(name, &schema, |key| self.create_parts(key, &schema))?;
+        Table::new(key, name, &schema)
+    }
+
+    fn create_parts(&self, key: TableKey, schema: &Schema) -> Result<(), TableError> {
+        let (columns, keyed) = (schema.columns().len(), schema.is_keyed());
+        // Keys fall on shards by chance: four standard deviations above the mean are enough.
+        let mean = schema.rows_expected() as f64 / self.shards() as f64;
+        let rows_expected = (mean + 4.0 * mean.sqrt()).ceil() as u64;
+        let created = self.ask_every_shard(move |shard| {
+            shard
+                .catalog
+                .create(key, shard.index, columns, keyed, rows_expected)
+        })?;
+        match created
+            .into_iter()
+            .enumerate()
+            .find_map(|(shard, result)| Some((shard, result.err()?)))
+        {
+            None => Ok(()),
+            Some((shard, full)) => {
+                self.ask_every_shard(move |shard| shard.catalog.drop_table(key))?;
+                Err(TableError::ArenaFull { shard, full })
+            }
+        }
+    }
+
+    /// Opens a table that exists, with rows of a type that fits its columns.
+    pub fn open_table<R: Row>(&self, name: &str) -> Result<Table<R>, TableError> {
+        let (key, schema) = self.registry.find(name)?;
+        Table::new(key, name, &schema)
+    }
+
+    /// Drops a table in every shard and returns its memory to the system. Handles of it find nothing
+    /// from then on.
+    pub fn drop_table(&self, name: &str) -> Result<(), TableError> {
+        self.registry.remove(name, |key| {
+            self.ask_every_shard(move |shard| shard.catalog.drop_table(key))
+                .map(drop)
+        })
+    }
+
+    /// The tables, by name.
+    pub fn tables(&self) -> Vec<TableInfo> {
+        self.registry.tables()
+    }
+
+    /// Machine, plan, and for each shard what was asked of the system and what was read back now.
+    pub fn report(&self) -> Result<Report> {
+        let shards = self
+            .ask_every_shard(thread::verify)
+            .map_err(|_| Error::Closed)?;
+        let shards: Vec<ShardVerification> = shards
+            .into_iter()
+            .zip(&self.threads)
+            .zip(&self.plan.seats)
+            .map(|((read, thread), seat)| thread.verification(seat, read))
+            .collect();
+        let report = Report::new(self.machine.clone(), self.plan.clone());
+        Ok(report.with_verification(Verification { shards }))
+    }
+
+    /// Whether shards share processors, by an explicit wish for more shards than there are.
+    pub fn is_oversubscribed(&self) -> bool {
+        self.plan.oversubscribed
+    }
+
+    /// Makes memory present for each shard's next `bytes` of rows and indexes, so that growing into
+    /// them meets no page fault.
+    pub fn prefault(&self, bytes: u64) -> Result<()> {
+        self.ask_every_shard(move |shard| shard.catalog.arena().prefault(bytes))
+            .map_err(|_| Error::Closed)?;
+        Ok(())
+    }
+
+    /// Bytes in use by tables and indexes, shard by shard.
+    pub fn used_bytes(&self) -> Result<Vec<u64>> {
+        self.ask_every_shard(|shard| shard.catalog.arena().used_bytes())
+            .map_err(|_| Error::Closed)
+    }
+
+    /// Closes the engine: what was sent is executed, resident work runs to its end, the threads end.
+    /// Dropping the engine does the same.
+    pub fn close(self) {}
+
+    /// Runs something on every shard's thread, outside the operation path.
+    fn ask_every_shard<T: Send + 'static>(
+        &self,
+        question: impl Fn(&mut Shard) -> T + Send + Sync + Clone + 'static,
+    ) -> Result<Vec<T>, TableError> {
+        if is_inside_shard() {
+            return Err(TableError::InsideShard);
+        }
+        let mut answers = Vec::new();
+        for mailbox in &self.peers.mailboxes {
+            let (sender, receiver) = mpsc::sync_channel(1);
+            let question = question.clone();
+            let mut command = Command::Run(Box::new(move |shard: &mut Shard| {
+                // The receiver waits for this; it is gone only if its thread has unwound.
+                let _ = sender.send(question(shard));
+            }));
+            while let Err(back) = mailbox.send(command) {
+                if mailbox.has_ended() {
+                    return Err(TableError::Closed);
+                }
+                command = back;
+                std::thread::yield_now();
+            }
+            answers.push(receiver);
+        }
+        answers
+            .into_iter()
+            .map(|answer| answer.recv().map_err(|_| TableError::Closed))
+            .collect()
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        for mailbox in &self.peers.mailboxes {
+            let mut close = Command::Close;
+            while let Err(back) = mailbox.send(close) {
+                if mailbox.has_ended() {
+                    break;
+                }
+                close = back;
+                std::thread::yield_now();
+            }
+        }
+        if !is_inside_shard() {
+            self.threads.iter_mut().for_each(ShardThread::join);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The thin shell round a shard: a pinned thread that polls, ticks, and parks when idle.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
+
+use ancile_topology::{
+    NodePages, NumberSet, Seat, ShardVerification, current_affinity, pin_current_thread,
+};
+use crossbeam_queue::SegQueue;
+
+use super::task::{Task, Work};
+use crate::arena::{Arena, Binding, Heap, MapOptions};
+use crate::error::OpenError;
+use crate::limits::HEAP_BYTES;
+use crate::session::{Inside, Link, Patience, Peers, Resident, enter_shard};
+use crate::shard::{Inbox, Mailbox, Shard, panic_message};
+
+/// What a shard's thread is to do before it serves.
+#[derive(Clone)]
+pub(super) struct Start {
+    pub(super) peers: Arc<Peers>,
+    pub(super) seat: Seat,
+    pub(super) pin: bool,
+    pub(super) map: MapOptions,
+    /// While it serves, and while its resident work waits.
+    pub(super) patience: Patience,
+    pub(super) resident_patience: Patience,
+}
+
+/// A shard's thread, from outside.
+pub(super) struct ShardThread {
+    handle: Option<JoinHandle<()>>,
+    work: Arc<SegQueue<Work>>,
+    pin_error: Option<String>,
+}
+
+/// A shard's thread on its way up.
+pub(super) struct Rising {
+    thread: ShardThread,
+    ready: Receiver<Result<Option<String>, OpenError>>,
+}
+
+/// What a shard reads back about itself.
+#[derive(Default)]
+pub(super) struct ReadBack {
+    pu: Option<u32>,
+    cpus_allowed: NumberSet,
+    pages: Vec<NodePages>,
+    huge_bytes: u64,
+    errors: Vec<String>,
+}
+
+impl ShardThread {
+    /// Starts the thread; it inherits the caller's affinity and leaves the caller's as it is.
+    pub(super) fn start(start: Start) -> Result<Rising, OpenError> {
+        let shard = start.seat.shard;
+        let work = Arc::new(SegQueue::new());
+        let (sender, ready) = sync_channel(1);
+        let queue = Arc::clone(&work);
+        let body = move || {
+            enter_shard();
+            let pin_error = start
+                .pin
+                .then(|| pin_current_thread(start.seat.pu).err())
+                .flatten();
+            let heap = Heap::new(start.map.node, HEAP_BYTES);
+            match Arena::new(&start.map) {
+                Err(error) => {
+                    let _ = sender.send(Err(OpenError::Memory {
+                        shard,
+                        reason: error.to_string(),
+                    }));
+                }
+                Ok(arena) => {
+                    let _ = sender.send(Ok(pin_error.map(|error| error.to_string())));
+                    serve(start, arena, &heap, &queue);
+                }
+            }
+        };
+        let handle = std::thread::Builder::new()
+            .name(format!("ancile-shard-{shard}"))
+            .spawn(body)
+            .map_err(|source| OpenError::Thread { shard, source })?;
+        Ok(Rising {
+            thread: Self {
+                handle: Some(handle),
+                work,
+                pin_error: None,
+            },
+            ready,
+        })
+    }
+
+    pub(super) fn spawn<T, F>(&self, mailbox: &Mailbox, work: F) -> Task<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Resident<'_>) -> T + Send + 'static,
+    {
+        let (task, run) = Task::new(work);
+        self.work.push(run);
+        mailbox.ring();
+        if mailbox.has_ended() {
+            // The shard may have ended between; work that it did not take is dropped, which tells the task.
+            while self.work.pop().is_some() {}
+        }
+        task
+    }
+
+    pub(super) fn join(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            // A shard that failed has told its clients; its panic was caught.
+            let _ = handle.join();
+        }
+    }
+
+    /// Asked and got, side by side.
+    pub(super) fn verification(&self, seat: &Seat, read: ReadBack) -> ShardVerification {
+        let mut errors = read.errors;
+        errors.extend(self.pin_error.clone());
+        ShardVerification {
+            shard: seat.shard,
+            pu_asked: seat.pu,
+            pu_got: read.pu,
+            cpus_allowed: read.cpus_allowed,
+            node_asked: seat.memory_node,
+            pages_by_node: read.pages,
+            huge_bytes: read.huge_bytes,
+            errors,
+        }
+    }
+}
+
+impl Rising {
+    /// Waits until the shard has its memory.
+    pub(super) fn ready(mut self) -> Result<ShardThread, OpenError> {
+        match self.ready.recv() {
+            Ok(Ok(pin_error)) => {
+                self.thread.pin_error = pin_error;
+                Ok(self.thread)
+            }
+            Ok(Err(error)) => {
+                self.thread.join();
+                Err(error)
+            }
+            Err(_) => Err(OpenError::Placement(
+                "a shard's thread ended before it was ready".to_owned(),
+            )),
+        }
+    }
+}
+
+/// Serves until the shard is closed, or has failed.
+fn serve(start: Start, arena: Arena, heap: &Heap, work: &SegQueue<Work>) {
+    let Start {
+        peers,
+        seat,
+        patience,
+        resident_patience,
+        ..
+    } = start;
+    let mailbox = Arc::clone(&peers.mailboxes[seat.shard]);
+    let mut inbox = Inbox::new(Arc::clone(&mailbox));
+    let mut shard = Shard::new(seat.shard, peers.shards(), arena, heap);
+    let mut link = Link::new(peers, seat.shard);
+    let served = catch_unwind(AssertUnwindSafe(|| {
+        let mut idle = 0;
+        loop {
+            if shard.tick(&mut inbox) > 0 {
+                idle = 0;
+            } else if let Some(run) = work.pop() {
+                run(&mut Resident::new(
+                    Inside {
+                        shard: &mut shard,
+                        inbox: &mut inbox,
+                        patience: resident_patience,
+                    },
+                    &mut link,
+                ));
+                idle = 0;
+            } else if shard.closing {
+                return;
+            } else if patience.pause(idle) {
+                inbox.sweep();
+                mailbox.park(|| inbox.is_ready() || !work.is_empty());
+                idle = 0;
+            } else {
+                idle += 1;
+            }
+        }
+    }));
+    if let Err(payload) = served {
+        mailbox.fail(panic_message(payload));
+    }
+    drop(link);
+    inbox.end();
+    while work.pop().is_some() {}
+}
+
+/// Reads back what the calling shard has: run on its own thread.
+pub(super) fn verify(shard: &mut Shard) -> ReadBack {
+    let mut read = ReadBack {
+        pu: crate::arena::current_pu(),
+        ..ReadBack::default()
+    };
+    match current_affinity() {
+        Ok(pus) => read.cpus_allowed = pus,
+        Err(error) => read
+            .errors
+            .push(format!("the thread's affinity could not be read: {error}")),
+    }
+    let arena = shard.catalog.arena();
+    if let Binding::Denied { node, errno } = *arena.binding() {
+        let error = std::io::Error::from_raw_os_error(errno);
+        read.errors.push(format!(
+            "memory not bound to node {node}: {error}; pages are where they were first touched"
+        ));
+    }
+    let pages = arena.placement();
+    read.errors.extend(
+        pages
+            .error
+            .map(|error| format!("pages could not be located: {error}")),
+    );
+    read.pages = pages
+        .by_node
+        .into_iter()
+        .map(|(node, pages)| NodePages { node, pages })
+        .collect();
+    read.huge_bytes = pages.huge_bytes;
+    read
+}

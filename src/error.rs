@@ -1,0 +1,209 @@
+//! What can go wrong, one enum a phase: [`OpenError`] before there is an engine, [`TableError`]
+//! while tables are made and opened, [`Error`] while they are used.
+
+use crate::limits::{COLUMNS_MAX, NAME_BYTES_MAX, TABLES_MAX};
+
+/// A shard's memory bound is reached. The operation changed nothing; delete rows, drop a table, or
+/// open the engine with a larger `arena_bytes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the shard's arena is full: {asked_bytes} bytes asked, {used_bytes} of {bound_bytes} in use; \
+     delete rows, drop a table, or open the engine with a larger arena_bytes"
+)]
+pub struct ArenaFull {
+    /// Bytes that the operation needed.
+    pub asked_bytes: u64,
+    /// Bytes in use by tables and indexes of the shard.
+    pub used_bytes: u64,
+    /// The bound given at open.
+    pub bound_bytes: u64,
+}
+
+/// An engine could not be opened. Nothing of it is left behind.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The machine could not be read, or the placement asks for what it does not have.
+    #[error("no placement for the shards: {0}")]
+    Placement(String),
+    /// A setting is out of its bounds.
+    #[error("{name} is {value}, but must be {bounds}")]
+    Setting {
+        /// The builder's method.
+        name: &'static str,
+        /// What was given.
+        value: u64,
+        /// What is accepted.
+        bounds: String,
+    },
+    /// The system refused the memory of a shard.
+    #[error("shard {shard}: {reason}; give a smaller arena_bytes, or fewer shards")]
+    Memory {
+        /// The shard.
+        shard: usize,
+        /// The system's answer.
+        reason: String,
+    },
+    /// The system refused a thread.
+    #[error("shard {shard}: the system refused a thread: {source}")]
+    Thread {
+        /// The shard.
+        shard: usize,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+/// A table could not be made, opened or dropped. Nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// A table of this name exists; open it, or choose another name.
+    #[error("a table named {0:?} exists already")]
+    Exists(String),
+    /// No table has this name.
+    #[error("there is no table named {0:?}")]
+    Missing(String),
+    /// A name is empty or too long.
+    #[error("{0:?} is no name: names have 1 to {NAME_BYTES_MAX} bytes")]
+    Name(String),
+    /// Two columns have the same name.
+    #[error("two columns are named {0:?}")]
+    ColumnTwice(String),
+    /// A table has at least one column and at most 1,024.
+    #[error("a table has 1 to {COLUMNS_MAX} columns, not {0}")]
+    Columns(usize),
+    /// The row type does not have the table's shape.
+    #[error("rows of {row} do not fit table {table:?}: {difference}")]
+    Shape {
+        /// The table.
+        table: String,
+        /// The row type.
+        row: String,
+        /// What differs first.
+        difference: String,
+    },
+    /// The engine has as many tables as it can.
+    #[error("an engine has at most {TABLES_MAX} tables")]
+    TooMany,
+    /// A shard has no memory for the table.
+    #[error("shard {shard}: {full}")]
+    ArenaFull {
+        /// The shard.
+        shard: usize,
+        /// Its bound and use.
+        full: ArenaFull,
+    },
+    /// Tables are created and dropped by threads of the program, not inside a shard, which would
+    /// have to wait for itself.
+    #[error(
+        "tables cannot be created or dropped inside a shard: do it from a thread of the program"
+    )]
+    InsideShard,
+    /// The engine is closed.
+    #[error("the engine is closed")]
+    Closed,
+}
+
+/// An operation failed. It changed nothing, unless the variant says otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The engine is closed, or closed while the operation was under way (then it may have happened).
+    #[error("the engine is closed")]
+    Closed,
+    /// The table was dropped, or the handle belongs to another engine. Open it again.
+    #[error("the table of this handle is gone: it was dropped, or belongs to another engine")]
+    TableGone,
+    /// The shard's memory bound is reached.
+    #[error(transparent)]
+    ArenaFull(#[from] ArenaFull),
+    /// A table holds at most 2^32 - 1 rows in one shard.
+    #[error("the table has used all its slots in shard {shard}")]
+    SlotsFull {
+        /// The shard.
+        shard: usize,
+    },
+    /// A row with this key exists; use `upsert`, or another key.
+    #[error("a row with SurrogateId {key} exists already")]
+    Duplicate {
+        /// The key.
+        key: u64,
+    },
+    /// A keyed verb was used on a table without keys.
+    #[error("the table has no SurrogateId: create it with Schema::keyed, or use DirectId")]
+    NotKeyed,
+    /// A row was inserted without a key into a table with keys.
+    #[error("the table is keyed: insert with a SurrogateId (insert_keyed)")]
+    KeyNeeded,
+    /// The key belongs to another shard than the one that the code runs in.
+    #[error(
+        "SurrogateId {key} belongs to shard {owner}, not to shard {shard}: insert it there, or through a session"
+    )]
+    OtherShard {
+        /// The key.
+        key: u64,
+        /// Its shard.
+        owner: usize,
+        /// The shard at hand.
+        shard: usize,
+    },
+    /// A row, or a list of columns, does not have the table's width.
+    #[error("the row has {given} columns, the table {columns}")]
+    Width {
+        /// Columns given.
+        given: usize,
+        /// Columns of the table.
+        columns: usize,
+    },
+    /// A column number is not one of the table's.
+    #[error("there is no column {column}: the table has {columns}, counted from 0")]
+    Column {
+        /// The number given.
+        column: usize,
+        /// Columns of the table.
+        columns: usize,
+    },
+    /// Slices that belong together differ in length.
+    #[error("{what}: {left} and {right} differ in length")]
+    Lengths {
+        /// What was given.
+        what: &'static str,
+        /// Length of the first.
+        left: usize,
+        /// Length of the second.
+        right: usize,
+    },
+    /// There is no such shard.
+    #[error("there is no shard {shard}: the engine has {shards}, counted from 0")]
+    Shard {
+        /// The number given.
+        shard: usize,
+        /// Shards of the engine.
+        shards: usize,
+    },
+    /// A session was used inside a shard's own thread, where waiting would stop the shard. Use the
+    /// context or resident that the code was given.
+    #[error(
+        "a session cannot wait inside a shard: use the context or resident that your code was given"
+    )]
+    InsideShard,
+    /// The caller's code panicked. Its transaction is undone; the shard lives on.
+    #[error("the code panicked: {message}; its transaction is undone")]
+    Panicked {
+        /// The panic's message.
+        message: String,
+    },
+    /// The shard's thread has stopped on a broken invariant of the engine. Its rows are out of
+    /// reach; close the engine and report this.
+    #[error("shard {shard} has failed: {message}")]
+    ShardFailed {
+        /// The shard.
+        shard: usize,
+        /// The broken invariant.
+        message: String,
+    },
+}
+
+/// The result of most calls.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,0 +1,324 @@
+//! The unique hash index: from a 64-bit key to a slot, one cache line a probe.
+//!
+//! # Shape
+//! ```text
+//! hash   63 .................. 32 | 31 ............... 0
+//!        | place: directory, then |  shard choice, tag  |
+//!        |        bucket          |   (low 16 bits)     |
+//!
+//! bucket | tag 16 x 10 | slot 32 x 10 | displaced 16 | reach 16 |   64 bytes, one line
+//! ```
+//! The index stores no keys: a tag that matches is a candidate, whose key is read in its row, which
+//! the caller is about to touch anyway. A *segment* is up to [`SEGMENT_BUCKETS_MAX`] buckets in one
+//! extent; the directory, an array indexed by the top bits of the place, names the segments
+//! (extendible hashing: Fagin, Nievergelt, Pippenger, Strong, TODS 1979).
+//!
+//! # Overflow
+//! A key whose bucket is full goes to one of the next buckets of its segment. Its home bucket
+//! counts such keys and remembers how far the farthest one went, so a search reads past its first
+//! line only where it must. Segments grow at [`KEYS_PER_BUCKET`] keys a bucket, where 4 % of the
+//! buckets overflow.
+//!
+//! # Growth
+//! One segment at a time, by a quarter, and from a certain size by splitting in two, so the longest
+//! insert re-places some ten thousand keys, however large the index. The place of a key grows
+//! monotonically with its hash: a bucket's keys move to one or two neighbouring buckets.
+//!
+//! # What is absent on purpose
+//! Growth in one stop, keys, pointers into rows. Removal never moves another key.
+
+mod bucket;
+mod segment;
+
+#[cfg(test)]
+mod test;
+
+use crate::arena::Arena;
+use crate::error::ArenaFull;
+use segment::Segment;
+
+/// Keys that a bucket holds on average before its segment grows: 6.2 of 10.
+const KEYS_PER_BUCKET_TENTHS: u64 = 62;
+
+/// Keys a bucket when a size is asked for beforehand.
+const KEYS_PER_BUCKET_PRESIZED_TENTHS: u64 = 58;
+
+/// Buckets of the first segment of an index of unknown size.
+const SEGMENT_BUCKETS_MIN: u32 = 4;
+
+/// A segment larger than this is split instead: 128 KiB.
+const SEGMENT_BUCKETS_MAX: u32 = 2048;
+
+/// Directory bits at most. Hashes of distinct keys are distinct and spread evenly, so this is far
+/// beyond any table; a set of keys chosen to share their hash's top bits gets one large segment
+/// instead of a large directory.
+const DEPTH_MAX: u32 = 24;
+
+/// Where the keys are: the rows of the table.
+pub(crate) trait Keys {
+    /// The key of a row that the index refers to.
+    fn key(&self, slot: u32) -> u64;
+    /// Starts reading that key's memory.
+    fn prefetch(&self, slot: u32);
+}
+
+/// A unique index of 64-bit keys.
+pub(crate) struct HashIndex {
+    /// `1 << depth` entries; neighbours may name the same segment.
+    directory: Vec<Entry>,
+    segments: Vec<Segment>,
+    depth: u32,
+    keys: u64,
+    bytes: u64,
+}
+
+/// What a probe needs of a segment, copied out so that it costs one line.
+#[derive(Clone, Copy)]
+struct Entry {
+    segment: u32,
+    /// Directory bits that this segment's keys share.
+    depth: u8,
+    buckets: segment::Buckets,
+}
+
+/// A probe under way: the bucket to look in, and the tag to look for.
+#[derive(Clone, Copy)]
+pub(crate) struct Probe {
+    hash: u64,
+}
+
+impl Probe {
+    /// A probe for a key.
+    #[inline]
+    pub(crate) fn new(key: u64) -> Self {
+        Self {
+            hash: crate::id::hash(key),
+        }
+    }
+
+    fn place(self) -> u32 {
+        (self.hash >> 32) as u32
+    }
+
+    fn tag(self) -> u16 {
+        (self.hash as u16).max(1)
+    }
+}
+
+impl HashIndex {
+    /// An index with room for `keys_expected`, growing beyond it as needed.
+    pub(crate) fn new(arena: &mut Arena, keys_expected: u64) -> Result<Self, ArenaFull> {
+        let buckets = (keys_expected * 10)
+            .div_ceil(KEYS_PER_BUCKET_PRESIZED_TENTHS)
+            .max(u64::from(SEGMENT_BUCKETS_MIN));
+        let depth = buckets
+            .div_ceil(u64::from(SEGMENT_BUCKETS_MAX))
+            .next_power_of_two()
+            .trailing_zeros();
+        let count = buckets.div_ceil(1 << depth) as u32;
+        let mut index = Self {
+            directory: Vec::new(),
+            segments: Vec::new(),
+            depth,
+            keys: 0,
+            bytes: 0,
+        };
+        for _ in 0..1_u32 << depth {
+            match Segment::new(arena, count, depth) {
+                Ok(segment) => index.add(segment),
+                Err(full) => {
+                    index.release(arena);
+                    return Err(full);
+                }
+            }
+        }
+        Ok(index)
+    }
+
+    fn add(&mut self, segment: Segment) {
+        self.bytes += segment.bytes();
+        self.directory.push(Entry {
+            segment: self.segments.len() as u32,
+            depth: segment.depth() as u8,
+            buckets: segment.buckets(),
+        });
+        self.segments.push(segment);
+    }
+
+    /// Gives all memory back.
+    pub(crate) fn release(&mut self, arena: &mut Arena) {
+        self.directory.clear();
+        for segment in self.segments.drain(..) {
+            segment.release(arena);
+        }
+        self.bytes = 0;
+        self.keys = 0;
+    }
+
+    /// Number of keys.
+    #[cfg(test)]
+    fn len(&self) -> u64 {
+        self.keys
+    }
+
+    /// Bytes of buckets and directory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+            + (self.directory.capacity() * size_of::<Entry>()
+                + self.segments.capacity() * size_of::<Segment>()) as u64
+    }
+
+    #[inline]
+    fn entry(&self, probe: Probe) -> Entry {
+        // A shift by the full width is avoided by going through 64 bits.
+        let at = (u64::from(probe.place()) << self.depth) >> 32;
+        self.directory[at as usize]
+    }
+
+    /// Starts reading the probe's bucket.
+    #[inline]
+    pub(crate) fn prefetch(&self, probe: Probe) {
+        let entry = self.entry(probe);
+        entry
+            .buckets
+            .prefetch(entry.buckets.home(probe.place(), u32::from(entry.depth)));
+    }
+
+    /// The first slot whose tag matches, without asking for its key: right but for one in 9,000, so
+    /// good enough to start reading the row.
+    #[inline]
+    pub(crate) fn candidate(&self, probe: Probe) -> Option<u32> {
+        let entry = self.entry(probe);
+        let home = entry.buckets.home(probe.place(), u32::from(entry.depth));
+        entry.buckets.candidate(home, probe.tag())
+    }
+
+    /// The slot of a key.
+    #[inline]
+    pub(crate) fn find(&self, probe: Probe, key: u64, keys: &impl Keys) -> Option<u32> {
+        let entry = self.entry(probe);
+        let home = entry.buckets.home(probe.place(), u32::from(entry.depth));
+        entry
+            .buckets
+            .find(home, probe.tag(), |slot| keys.key(slot) == key)
+            .map(|found| found.slot)
+    }
+
+    /// Adds a key that is not there (the caller has looked).
+    #[inline]
+    pub(crate) fn insert(
+        &mut self,
+        arena: &mut Arena,
+        probe: Probe,
+        slot: u32,
+        keys: &impl Keys,
+    ) -> Result<(), ArenaFull> {
+        let mut entry = self.entry(probe);
+        if self.segments[entry.segment as usize].is_full() {
+            self.grow(arena, probe, keys)?;
+            entry = self.entry(probe);
+        }
+        let home = entry.buckets.home(probe.place(), u32::from(entry.depth));
+        entry.buckets.insert(home, probe.tag(), slot);
+        self.segments[entry.segment as usize].count_up();
+        self.keys += 1;
+        Ok(())
+    }
+
+    /// Removes the entry that refers to `slot`; says whether there was one.
+    #[inline]
+    pub(crate) fn remove(&mut self, probe: Probe, slot: u32) -> bool {
+        let entry = self.entry(probe);
+        let home = entry.buckets.home(probe.place(), u32::from(entry.depth));
+        let removed = entry.buckets.remove(home, probe.tag(), slot);
+        if removed {
+            self.segments[entry.segment as usize].count_down();
+            self.keys -= 1;
+        }
+        removed
+    }
+
+    #[cold]
+    fn grow(&mut self, arena: &mut Arena, probe: Probe, keys: &impl Keys) -> Result<(), ArenaFull> {
+        let number = self.entry(probe).segment;
+        let segment = &self.segments[number as usize];
+        let count = segment.buckets().count();
+        let depth = segment.depth();
+        let larger = count + (count / 4).max(SEGMENT_BUCKETS_MIN);
+        if larger <= SEGMENT_BUCKETS_MAX || depth >= DEPTH_MAX {
+            let grown = Segment::new(arena, larger, depth)?;
+            self.replace(arena, number, grown, None, probe, keys);
+            return Ok(());
+        }
+        let half = larger.div_ceil(2);
+        let low = Segment::new(arena, half, depth + 1)?;
+        let high = match Segment::new(arena, half, depth + 1) {
+            Ok(high) => high,
+            Err(full) => {
+                low.release(arena);
+                return Err(full);
+            }
+        };
+        if depth == self.depth {
+            self.directory = self
+                .directory
+                .iter()
+                .flat_map(|&entry| [entry, entry])
+                .collect();
+            self.depth += 1;
+        }
+        self.replace(arena, number, low, Some(high), probe, keys);
+        Ok(())
+    }
+
+    /// Moves a segment's keys to its successors and names those in the directory.
+    fn replace(
+        &mut self,
+        arena: &mut Arena,
+        number: u32,
+        mut low: Segment,
+        mut high: Option<Segment>,
+        probe: Probe,
+        keys: &impl Keys,
+    ) {
+        let old_depth = self.segments[number as usize].depth();
+        let split_bit = 31_u32.saturating_sub(old_depth);
+        self.segments[number as usize].buckets().drain(
+            |slot| keys.prefetch(slot),
+            |slot| {
+                let moved = Probe::new(keys.key(slot));
+                let upper = high.is_some() && moved.place() >> split_bit & 1 == 1;
+                let target = if upper {
+                    high.as_mut().unwrap_or(&mut low)
+                } else {
+                    &mut low
+                };
+                let home = target.buckets().home(moved.place(), target.depth());
+                target.buckets().insert(home, moved.tag(), slot);
+                target.count_up();
+            },
+        );
+        let span = 1_usize << (self.depth - old_depth);
+        let first = ((u64::from(probe.place()) << self.depth) >> 32) as usize & !(span - 1);
+        let low_span = if high.is_some() { span / 2 } else { span };
+        self.bytes += low.bytes();
+        self.name(first..first + low_span, number, &low);
+        let old = std::mem::replace(&mut self.segments[number as usize], low);
+        self.bytes -= old.bytes();
+        old.release(arena);
+        if let Some(high) = high {
+            let number = self.segments.len() as u32;
+            self.bytes += high.bytes();
+            self.name(first + low_span..first + span, number, &high);
+            self.segments.push(high);
+        }
+    }
+
+    fn name(&mut self, range: std::ops::Range<usize>, number: u32, segment: &Segment) {
+        self.directory[range].fill(Entry {
+            segment: number,
+            depth: segment.depth() as u8,
+            buckets: segment.buckets(),
+        });
+    }
+}

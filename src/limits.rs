@@ -1,0 +1,79 @@
+//! Every bound of the engine, and the relations between them.
+//!
+//! A bound that a user can meet is documented with the public item that meets it; tests shrink the
+//! ones that are settings (ring capacity, block capacity) to 1, 2 and 3.
+
+/// Shards of one engine: ten bits of a [`DirectId`](crate::DirectId).
+pub(crate) const SHARDS_MAX: usize = 1 << 10;
+
+/// Rows of one table in one shard: 32 bits of a [`DirectId`](crate::DirectId), less the value that marks no slot.
+pub(crate) const SLOTS_MAX: u64 = (1 << 32) - 1;
+
+/// How often a slot may be reused: 22 bits of a [`DirectId`](crate::DirectId). A slot that has used
+/// them up is retired, so that a stale id never finds a later row.
+pub(crate) const GENERATION_MAX: u32 = (1 << 22) - 1;
+
+/// Columns of a table.
+pub(crate) const COLUMNS_MAX: usize = 1024;
+
+/// Tables of one engine.
+pub(crate) const TABLES_MAX: usize = 1 << 16;
+
+/// Bytes of a table's or a column's name.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+
+/// The unit of the arena: extents are multiples of it.
+pub(crate) const PAGE_BYTES: usize = 4096;
+
+/// A huge page of x86-64; arenas are aligned to it.
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// A slab is the largest power-of-two number of rows that fits this.
+pub(crate) const SLAB_BYTES_MAX: usize = HUGE_PAGE_BYTES;
+
+/// The smallest arena that an engine accepts.
+pub(crate) const ARENA_BYTES_MIN: u64 = 4 << 20;
+
+/// How far ahead of its use a row's memory is asked for. Two independent schedules (rolling window,
+/// 64-operation batch) are fastest between 24 and 48 on the processors measured.
+pub(crate) const PREFETCH_DISTANCE: usize = 32;
+
+/// How far ahead of its row an index bucket is asked for, beyond [`PREFETCH_DISTANCE`].
+pub(crate) const PROBE_DISTANCE: usize = 16;
+
+/// A shard's heap for its own containers (catalog, undo log), at most.
+pub(crate) const HEAP_BYTES: usize = 256 << 20;
+
+/// Operations of one block on its way to another shard, unless the builder says otherwise.
+pub(crate) const BLOCK_OPERATIONS: usize = 64;
+
+/// Bounds of the builder's block size.
+pub(crate) const BLOCK_OPERATIONS_MAX: usize = 1024;
+
+/// Requests of one lane (session to shard, or shard to shard) that may be under way.
+pub(crate) const LANE_REQUESTS: usize = 64;
+
+/// Bounds of the builder's lane capacity.
+pub(crate) const LANE_REQUESTS_MAX: usize = 1 << 14;
+
+/// Payload memory of all lanes of one client: about one second-level cache, so that a line is not
+/// written again while the other side still holds it, and yet stays in a cache.
+pub(crate) const LANE_BYTES_TOTAL: usize = 1 << 20;
+
+/// Payload memory of one lane, at least.
+pub(crate) const LANE_BYTES_MIN: usize = 64 << 10;
+
+/// Commands that may wait in a shard's control queue.
+pub(crate) const CONTROL_COMMANDS_MAX: usize = 1024;
+
+/// Requests that one tick takes from one lane.
+pub(crate) const TICK_REQUESTS_PER_LANE: usize = 4;
+
+/// Slots that one scan request visits before it lets others in.
+pub(crate) const SCAN_SLOTS_PER_REQUEST: u32 = 4096;
+
+const _: () = assert!((ARENA_BYTES_MIN as usize).is_multiple_of(HUGE_PAGE_BYTES));
+const _: () = assert!(PROBE_DISTANCE <= PREFETCH_DISTANCE);
+const _: () = assert!(COLUMNS_MAX * 8 + 16 <= SLAB_BYTES_MAX);
+const _: () =
+    assert!(BLOCK_OPERATIONS <= BLOCK_OPERATIONS_MAX && LANE_REQUESTS <= LANE_REQUESTS_MAX);

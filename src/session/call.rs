@@ -1,0 +1,130 @@
+#![expect(unsafe_code, reason = "a shipped closure stays on its caller's stack")]
+//! Shipping a closure to a shard, and waiting for what it returns.
+
+use super::host::Host;
+use super::link::{Answer, Link};
+use crate::error::{Error, Result};
+use crate::id::ShardIndex;
+use crate::shard::{Context, Request, Shipped, Status};
+
+/// Runs a closure in a shard as one transaction.
+pub(super) fn call<T, E, F>(
+    link: &mut Link,
+    host: &mut impl Host,
+    shard: ShardIndex,
+    closure: F,
+) -> Result<T, E>
+where
+    F: FnOnce(&mut Context<'_>) -> Result<T, E> + Send,
+    T: Send,
+    E: From<Error> + Send,
+{
+    if host.own() != Some(shard) {
+        return ship(link, host, shard, closure);
+    }
+    match host.with_shard(|shard| shard.transact(closure)) {
+        Some(result) => result?,
+        None => Err(Error::Closed.into()),
+    }
+}
+
+fn ship<T, E, F>(
+    link: &mut Link,
+    host: &mut impl Host,
+    shard: ShardIndex,
+    closure: F,
+) -> Result<T, E>
+where
+    F: FnOnce(&mut Context<'_>) -> Result<T, E> + Send,
+    T: Send,
+    E: From<Error> + Send,
+{
+    link.lane(shard)?;
+    let mut shipped = Shipped::new(closure);
+    // SAFETY: `shipped` stays here until the guard has seen the answer, or the shard's end, also
+    // when this thread unwinds.
+    let request = unsafe { Request::call(&mut shipped) };
+    let mut guard = Guard {
+        link,
+        shard,
+        is_answered: true,
+    };
+    guard.send(host, request)?;
+    let status = guard.wait(host);
+    drop(guard);
+    match status {
+        Some(Status::DONE) => match shipped.into_result() {
+            Some(result) => result?,
+            None => Err(Error::Closed.into()),
+        },
+        _ => Err(link.peers().ended(shard).into()),
+    }
+}
+
+/// Keeps a call's memory in place: it is not dropped before the call is answered.
+struct Guard<'a> {
+    link: &'a mut Link,
+    shard: ShardIndex,
+    is_answered: bool,
+}
+
+impl Guard<'_> {
+    fn send(&mut self, host: &mut impl Host, request: Request) -> Result<()> {
+        let mut request = request;
+        let mut rounds = 0;
+        loop {
+            match self.link.lane(self.shard)?.send_call(request) {
+                Ok(()) => {
+                    self.is_answered = false;
+                    return Ok(());
+                }
+                Err(back) => request = back,
+            }
+            // Nobody asks for these answers: verbs and pipelines take theirs before they end.
+            if !self.link.take_answers(|_, _| {}) {
+                host.pause(rounds, self.link.lane(self.shard)?);
+                rounds += 1;
+            }
+        }
+    }
+
+    /// Waits for the answer; `None` if the shard has ended without one.
+    fn wait(&mut self, host: &mut impl Host) -> Option<Status> {
+        let mut rounds = 0;
+        loop {
+            if let Some(status) = self.poll() {
+                return status;
+            }
+            if let Ok(lane) = self.link.lane(self.shard) {
+                host.pause(rounds, lane);
+            }
+            rounds += 1;
+        }
+    }
+
+    fn poll(&mut self) -> Option<Option<Status>> {
+        let lane = self.link.lane(self.shard).ok()?;
+        match lane.take() {
+            Answer::NotYet => return None,
+            Answer::Ended => {
+                drop(lane.abandon());
+                self.is_answered = true;
+                return Some(None);
+            }
+            Answer::Done(status, _) if lane.pending() == 0 => {
+                self.is_answered = true;
+                return Some(Some(status));
+            }
+            Answer::Done(..) => {}
+        }
+        None
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        while !self.is_answered && self.poll().is_none() {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Carrying operations to their shards and results back, blocks at a time.
+//!
+//! Operations on the client's own shard are executed in place, 64 at a time, with their memory asked
+//! for; they never become a block. The others fill one open block for each shard, which is sent when
+//! it is full, and all are sent at the end. Answers are taken whenever a block has been sent, so a
+//! client holds few results back, and whenever there is no room for a new one.
+
+use crate::error::{Error, Result};
+use crate::id::{RowId, ShardIndex};
+use crate::shard::{BlockLayout, Request, Shard};
+use crate::table::{Means, Memory, Row, Single, Table, Verb, Width};
+
+use super::host::Host;
+use super::link::Link;
+use super::operations::Operations;
+
+/// Operations on the own shard that are gathered before they are executed.
+const OWN_OPERATIONS: usize = 64;
+
+/// Runs operations to their end: each has its result, or the error says why some have none.
+#[inline]
+pub(super) fn drive<R: Row, O: Operations>(
+    link: &mut Link,
+    host: &mut impl Host,
+    table: &Table<R>,
+    operations: O,
+) -> Result<O> {
+    let own = Own {
+        list: [0; OWN_OPERATIONS],
+        ids: [0; OWN_OPERATIONS],
+        count: 0,
+    };
+    let mut drive = Drive {
+        table,
+        cells: table.width().cells(),
+        own,
+        operations,
+        failure: None,
+    };
+    drive.run(link, host);
+    match drive.failure {
+        None => Ok(drive.operations),
+        Some(error) => Err(error),
+    }
+}
+
+struct Drive<'a, R: Row, O> {
+    table: &'a Table<R>,
+    cells: usize,
+    own: Own,
+    operations: O,
+    failure: Option<Error>,
+}
+
+/// Operations on the own shard that wait to be executed: their numbers, and their ids.
+struct Own {
+    list: [u32; OWN_OPERATIONS],
+    ids: [u64; OWN_OPERATIONS],
+    count: usize,
+}
+
+impl<R: Row, O: Operations> Drive<'_, R, O> {
+    #[inline]
+    fn run(&mut self, link: &mut Link, host: &mut impl Host) {
+        let shards = link.peers().shards();
+        let own = host.own();
+        let mut anywhere = own.unwrap_or_else(|| link.next_shard());
+        for at in 0..self.operations.count() {
+            let id = self.operations.id(at);
+            let shard = if O::ANYWHERE {
+                anywhere
+            } else {
+                id.shard_of(shards)
+            };
+            if own == Some(shard) {
+                self.own.list[self.own.count] = at as u32;
+                self.own.ids[self.own.count] = id.raw();
+                self.own.count += 1;
+                if self.own.count == OWN_OPERATIONS {
+                    self.execute_own(host);
+                }
+                continue;
+            }
+            match self.push(link, host, shard, at) {
+                Ok(sent) if sent && O::ANYWHERE => anywhere = link.next_shard(),
+                Ok(_) => {}
+                Err(error) => self.fail(error),
+            }
+        }
+        self.execute_own(host);
+        for shard in 0..shards {
+            if link.has_open_block(shard) {
+                self.send(link, shard);
+            }
+        }
+        self.finish(link, host);
+    }
+
+    #[cold]
+    fn fail(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
+    }
+
+    /// Adds an operation to its shard's open block; says whether that was sent.
+    #[inline(always)]
+    fn push(
+        &mut self,
+        link: &mut Link,
+        host: &mut impl Host,
+        shard: ShardIndex,
+        at: usize,
+    ) -> Result<bool> {
+        if !link.has_open_block(shard) {
+            self.open_block(link, host, shard)?;
+        }
+        let Some(block) = link.open_block(shard) else {
+            return Ok(false);
+        };
+        let row = block.push(
+            self.operations.verb(at),
+            self.operations.id(at).raw(),
+            at as u32,
+        );
+        self.operations.fill(at, row);
+        if !block.is_full() {
+            return Ok(false);
+        }
+        self.send(link, shard);
+        host.serve();
+        self.take_answers(link);
+        Ok(true)
+    }
+
+    /// Opens a block for a shard, when there is room for one.
+    fn open_block(
+        &mut self,
+        link: &mut Link,
+        host: &mut impl Host,
+        shard: ShardIndex,
+    ) -> Result<()> {
+        let wanted = link.peers().block_operations.min(self.operations.count());
+        let mut rounds = 0;
+        loop {
+            let lane = link.lane(shard)?;
+            let capacity = lane.capacity(self.cells, wanted);
+            if lane.open(BlockLayout::new(capacity, self.cells)) {
+                return Ok(());
+            }
+            if self.take_answers(link) {
+                rounds = 0;
+            } else {
+                host.pause(rounds, link.lane(shard)?);
+                rounds += 1;
+            }
+        }
+    }
+
+    fn send(&mut self, link: &mut Link, shard: ShardIndex) {
+        let (key, width) = (self.table.key(), self.table.width());
+        match link.lane(shard) {
+            Ok(lane) => lane.send(|block| Request::block::<R::Width, O::Id>(key, width, block)),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Takes all answers that are there; says whether there was one.
+    #[inline]
+    fn take_answers(&mut self, link: &mut Link) -> bool {
+        let Self {
+            operations,
+            failure,
+            ..
+        } = self;
+        link.take_answers(|block, executed| match executed {
+            Ok(()) => block
+                .results(|tag, _, code, id, cells| operations.done(tag as usize, code, id, cells)),
+            Err(error) => {
+                failure.get_or_insert(error);
+            }
+        })
+    }
+
+    /// Waits for every answer.
+    fn finish(&mut self, link: &mut Link, host: &mut impl Host) {
+        let mut rounds = 0;
+        loop {
+            if self.take_answers(link) {
+                rounds = 0;
+            }
+            let Some(lane) = link.pending_lane() else {
+                return;
+            };
+            host.pause(rounds, lane);
+            rounds += 1;
+        }
+    }
+
+    /// Executes the gathered operations on the client's own shard.
+    #[inline]
+    fn execute_own(&mut self, host: &mut impl Host) {
+        let count = std::mem::take(&mut self.own.count);
+        if count == 0 {
+            return;
+        }
+        let (list, ids) = (&self.own.list[..count], &self.own.ids[..count]);
+        let (table, operations) = (self.table, &mut self.operations);
+        if let Some(Err(error)) =
+            host.with_shard(|shard| execute(shard, table, operations, list, ids))
+        {
+            self.fail(error);
+        }
+    }
+}
+
+/// Executes listed operations in a shard, in order, each a transaction of its own.
+#[inline]
+fn execute<R: Row, O: Operations>(
+    shard: &mut Shard,
+    table: &Table<R>,
+    operations: &mut O,
+    list: &[u32],
+    ids: &[u64],
+) -> Result<()> {
+    let width = table.width();
+    let (part, arena) = shard.catalog.table(table.key())?;
+    shard.operations += list.len() as u64;
+    part.each(
+        width,
+        list.len(),
+        Memory::Cold,
+        |k| O::Id::from_raw(ids[k]),
+        |part, k, place| {
+            let (at, id) = (list[k] as usize, ids[k]);
+            let verb = operations.verb(at);
+            let done = part.one(
+                Means {
+                    arena,
+                    width,
+                    images: &mut Single,
+                },
+                verb,
+                O::Id::from_raw(id),
+                place,
+                |cells| operations.fill(at, cells),
+            );
+            match (verb, place) {
+                (Verb::Select, Some(place)) => {
+                    operations.done(at, done.code, id, part.cells(width, place))
+                }
+                _ => operations.done(at, done.code, done.id, &[done.detail]),
+            }
+        },
+    );
+    Ok(())
+}

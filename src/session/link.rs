@@ -1,0 +1,352 @@
+#![expect(unsafe_code, reason = "parts of a payload are given out as blocks")]
+//! A client's ends of its lanes: open blocks, requests under way, answers.
+//!
+//! Nothing here waits. Whoever cannot go on is told so and tries again after others have moved,
+//! which is what lets one thread step clients and shards in turn.
+//!
+//! # Credits
+//! A lane has a fixed number of replies and a fixed payload. A client that has used them up takes
+//! answers first; it never waits for room in a ring, so full rings cannot wait for each other.
+//!
+//! # Rotation
+//! The payload is used round and round: a line that the shard has just written is read by the
+//! client, and not written by it again before the whole payload has passed. So the two caches hand
+//! lines over in one direction at a time.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::id::ShardIndex;
+use crate::limits::{LANE_BYTES_MIN, LANE_BYTES_TOTAL};
+use crate::ring::{Full, Producer, ring};
+use crate::shard::{
+    BlockLayout, BlockMemory, Command, LaneMemory, Mailbox, Request, ServerLane, Status,
+};
+
+/// The shards of an engine, as their clients see them, and how to talk to them.
+pub(crate) struct Peers {
+    pub(crate) mailboxes: Vec<Arc<Mailbox>>,
+    /// Operations of a block.
+    pub(crate) block_operations: usize,
+    /// Requests of a lane that may be under way.
+    pub(crate) lane_requests: usize,
+}
+
+impl Peers {
+    pub(crate) fn shards(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    pub(crate) fn mailbox(&self, shard: ShardIndex) -> Result<&Arc<Mailbox>> {
+        self.mailboxes.get(shard).ok_or(Error::Shard {
+            shard,
+            shards: self.shards(),
+        })
+    }
+
+    /// Why a shard does not answer.
+    pub(crate) fn ended(&self, shard: ShardIndex) -> Error {
+        match self.mailboxes[shard].failure() {
+            Some(message) => Error::ShardFailed { shard, message },
+            None => Error::Closed,
+        }
+    }
+}
+
+/// A client's lanes, made when they are first used.
+pub(crate) struct Link {
+    peers: Arc<Peers>,
+    lanes: Vec<Option<Lane>>,
+    /// Where the next unkeyed insert goes, for clients that are not shards.
+    turn: usize,
+}
+
+impl Link {
+    pub(crate) fn new(peers: Arc<Peers>, turn: usize) -> Self {
+        let lanes = peers.mailboxes.iter().map(|_| None).collect();
+        Self { peers, lanes, turn }
+    }
+
+    pub(crate) fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+
+    /// The shard for the next rows that may be placed anywhere.
+    pub(crate) fn next_shard(&mut self) -> ShardIndex {
+        self.turn = (self.turn + 1) % self.peers.shards();
+        self.turn
+    }
+
+    /// The lane to a shard.
+    pub(crate) fn lane(&mut self, shard: ShardIndex) -> Result<&mut Lane> {
+        let mailbox = self.peers.mailbox(shard)?;
+        let lane = &mut self.lanes[shard];
+        if lane.is_none() {
+            *lane =
+                Some(Lane::attach(mailbox, &self.peers).ok_or_else(|| self.peers.ended(shard))?);
+        }
+        Ok(lane.as_mut().expect("just made"))
+    }
+
+    /// Whether a block for that shard is being filled.
+    #[inline]
+    pub(crate) fn has_open_block(&self, shard: ShardIndex) -> bool {
+        matches!(self.lanes.get(shard), Some(Some(lane)) if lane.block.is_some())
+    }
+
+    /// The block for that shard that is being filled.
+    #[inline]
+    pub(crate) fn open_block(&mut self, shard: ShardIndex) -> Option<&mut BlockMemory> {
+        self.lanes.get_mut(shard)?.as_mut()?.block.as_mut()
+    }
+
+    /// A lane with a request that is not answered.
+    pub(crate) fn pending_lane(&mut self) -> Option<&mut Lane> {
+        self.lanes
+            .iter_mut()
+            .flatten()
+            .find(|lane| lane.pending() > 0)
+    }
+
+    /// Takes all answers that are there; says whether there was one. `taken` gets each block, with
+    /// the error that kept it from being executed.
+    #[inline]
+    pub(crate) fn take_answers(&mut self, mut taken: impl FnMut(&BlockMemory, Result<()>)) -> bool {
+        let mut any = false;
+        for (shard, lane) in self.lanes.iter_mut().enumerate() {
+            let Some(lane) = lane else { continue };
+            while lane.pending() > 0 {
+                match lane.take() {
+                    Answer::NotYet => break,
+                    Answer::Done(_, None) => {}
+                    Answer::Done(Status::DONE, Some(block)) => taken(&block, Ok(())),
+                    Answer::Done(Status::TABLE_GONE, Some(block)) => {
+                        taken(&block, Err(Error::TableGone))
+                    }
+                    Answer::Done(_, Some(block)) => taken(&block, Err(self.peers.ended(shard))),
+                    Answer::Ended => {
+                        for block in lane.abandon() {
+                            taken(&block, Err(self.peers.ended(shard)));
+                        }
+                    }
+                }
+                any = true;
+            }
+        }
+        any
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for lane in self.lanes.drain(..).flatten() {
+            let mailbox = Arc::clone(&lane.mailbox);
+            drop(lane);
+            // So that the shard sees that the client is gone, and drops its end.
+            mailbox.ring();
+        }
+    }
+}
+
+/// A client's end of a lane.
+pub(crate) struct Lane {
+    requests: Producer<Request>,
+    memory: Arc<LaneMemory>,
+    mailbox: Arc<Mailbox>,
+    /// Requests sent, and requests whose answer was taken.
+    sent: u64,
+    taken: u64,
+    requests_max: u64,
+    /// Blocks sent and not taken, with the payload that each ties up, the oldest first.
+    under_way: VecDeque<Sent>,
+    /// Next byte of payload to give out, and the first that is tied up.
+    head: usize,
+    tail: usize,
+    tied: usize,
+    /// The block that is being filled. Its payload is not tied up before it is sent.
+    block: Option<BlockMemory>,
+}
+
+struct Sent {
+    block: Option<BlockMemory>,
+    bytes: usize,
+}
+
+/// An answer.
+pub(crate) enum Answer {
+    /// The oldest request is answered; its block, if it had one, is to be read before the next call.
+    Done(Status, Option<BlockMemory>),
+    /// It is not answered yet.
+    NotYet,
+    /// It never will be.
+    Ended,
+}
+
+impl Lane {
+    fn attach(mailbox: &Arc<Mailbox>, peers: &Peers) -> Option<Self> {
+        let payload_bytes = (LANE_BYTES_TOTAL / peers.shards()).max(LANE_BYTES_MIN);
+        let (requests, consumer) = ring(peers.lane_requests);
+        let memory = Arc::new(LaneMemory::new(peers.lane_requests, payload_bytes));
+        let mut attach = Command::Attach(ServerLane::new(consumer, Arc::clone(&memory)));
+        while let Err(back) = mailbox.send(attach) {
+            if mailbox.has_ended() {
+                return None;
+            }
+            attach = back;
+            std::thread::yield_now();
+        }
+        Some(Self {
+            requests,
+            memory,
+            mailbox: Arc::clone(mailbox),
+            sent: 0,
+            taken: 0,
+            requests_max: peers.lane_requests as u64,
+            under_way: VecDeque::with_capacity(peers.lane_requests),
+            head: 0,
+            tail: 0,
+            tied: 0,
+            block: None,
+        })
+    }
+
+    /// The most operations that a block of this row width may have here.
+    pub(crate) fn capacity(&self, cells: usize, wanted: usize) -> usize {
+        let half = self.memory.payload().bytes() / 2;
+        let mut capacity = wanted.max(1);
+        while capacity > 1 && BlockLayout::new(capacity, cells).bytes() > half {
+            capacity /= 2;
+        }
+        capacity
+    }
+
+    /// Opens a block, if there is payload for it and its request could be sent.
+    pub(crate) fn open(&mut self, layout: BlockLayout) -> bool {
+        if self.sent - self.taken == self.requests_max {
+            return false;
+        }
+        let Some(offset) = self.find_room(layout.bytes()) else {
+            return false;
+        };
+        // SAFETY: `find_room` gives out payload that no block under way ties up, a block that was
+        // answered is read before its lane is used again, and the former open block is replaced.
+        self.block = Some(unsafe { self.memory.payload().block(offset, layout) });
+        true
+    }
+
+    /// Payload for a block: behind the newest one, or from the start again.
+    fn find_room(&mut self, bytes: usize) -> Option<usize> {
+        let end = self.memory.payload().bytes();
+        if self.tied == 0 && self.head + bytes > end {
+            self.head = 0;
+            self.tail = 0;
+        }
+        if self.tied == 0 || self.tail < self.head {
+            if self.head + bytes <= end {
+                return Some(self.head);
+            }
+            // The rest of the payload is skipped; it counts as part of the next block.
+            return (bytes <= self.tail).then_some(0);
+        }
+        (self.head + bytes <= self.tail).then_some(self.head)
+    }
+
+    /// Sends the open block, if there is one.
+    pub(crate) fn send(&mut self, request: impl FnOnce(&BlockMemory) -> Request) {
+        let Some(block) = self.block.take() else {
+            return;
+        };
+        let request = request(&block);
+        let end = self.memory.payload().bytes();
+        let bytes = block.bytes();
+        let skipped = if block.offset(self.memory.payload()) == self.head {
+            0
+        } else {
+            end - self.head
+        };
+        self.head = block.offset(self.memory.payload()) + bytes;
+        self.tied += bytes + skipped;
+        self.push(
+            request,
+            Sent {
+                block: Some(block),
+                bytes: bytes + skipped,
+            },
+        );
+    }
+
+    /// Sends a call, if there is a reply for it.
+    pub(crate) fn send_call(&mut self, request: Request) -> Result<(), Request> {
+        if self.sent - self.taken == self.requests_max {
+            return Err(request);
+        }
+        self.push(
+            request,
+            Sent {
+                block: None,
+                bytes: 0,
+            },
+        );
+        Ok(())
+    }
+
+    fn push(&mut self, request: Request, sent: Sent) {
+        self.memory.expect_reply(self.sent);
+        if let Err(Full(_)) = self.requests.push(request) {
+            unreachable!(
+                "there are as many slots as replies, and a slot is free before its reply is given"
+            );
+        }
+        self.sent += 1;
+        self.under_way.push_back(sent);
+        self.mailbox.ring();
+    }
+
+    /// Requests under way.
+    pub(crate) fn pending(&self) -> u64 {
+        self.sent - self.taken
+    }
+
+    /// Takes the oldest answer.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Answer {
+        debug_assert!(self.pending() > 0);
+        let mut status = self.memory.status(self.taken);
+        if !status.is_answer() {
+            if !self.mailbox.has_ended() {
+                return Answer::NotYet;
+            }
+            // What the shard answered before its end is seen now, if not before.
+            status = self.memory.status(self.taken);
+            if !status.is_answer() {
+                return Answer::Ended;
+            }
+        }
+        self.taken += 1;
+        let sent = self.under_way.pop_front().expect("as many as are pending");
+        self.tied -= sent.bytes;
+        let end = self.memory.payload().bytes();
+        self.tail += sent.bytes;
+        if self.tail >= end {
+            self.tail -= end;
+        }
+        Answer::Done(status, sent.block)
+    }
+
+    /// Gives up all requests under way, and gives back their blocks: the shard has ended.
+    pub(crate) fn abandon(&mut self) -> impl Iterator<Item = BlockMemory> {
+        self.taken = self.sent;
+        (self.head, self.tail, self.tied) = (0, 0, 0);
+        std::mem::take(&mut self.under_way)
+            .into_iter()
+            .filter_map(|sent| sent.block)
+    }
+
+    /// Parks until the oldest request is answered, or the shard has ended, or for no reason.
+    pub(crate) fn park(&self) {
+        if self.memory.wait_for(self.taken) && !self.mailbox.has_ended() {
+            std::thread::park();
+        }
+    }
+}

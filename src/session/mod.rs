@@ -1,0 +1,55 @@
+//! The client's side: sessions of application threads, residents inside shards, and their verbs.
+//!
+//! [`verbs`] is what a program calls. Each verb is a set of [`operations`], which [`drive`] carries
+//! to their shards through the client's [`link`]; what the client does meanwhile is its [`host`].
+
+mod call;
+mod drive;
+mod host;
+mod link;
+mod operations;
+mod pipeline;
+mod resident;
+mod verbs;
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use host::Application;
+pub(crate) use host::{Inside, Patience, enter_shard, is_inside_shard};
+pub(crate) use link::{Link, Peers};
+pub use pipeline::{Pipeline, Ticket};
+pub use resident::Resident;
+use verbs::Port;
+pub use verbs::Verbs;
+
+/// A thread's access to an engine.
+///
+/// Its verbs ([`Verbs`]) wait for their result. A session may be moved to another thread, and each
+/// thread that works at the same time has its own. Dropping one is always safe: what it has sent is
+/// executed, and its memory is kept until then. Sessions may outlive their engine; their calls then
+/// return [`Error::Closed`].
+pub struct Session {
+    link: Link,
+    host: Application,
+}
+
+impl Session {
+    pub(crate) fn new(peers: Arc<Peers>, turn: usize, patience: Patience) -> Self {
+        Self {
+            link: Link::new(peers, turn),
+            host: Application { patience },
+        }
+    }
+}
+
+impl Port for Session {
+    type Host<'a> = &'a mut Application;
+
+    fn port(&mut self) -> Result<(&mut Link, &mut Application)> {
+        if is_inside_shard() {
+            return Err(Error::InsideShard);
+        }
+        Ok((&mut self.link, &mut self.host))
+    }
+}

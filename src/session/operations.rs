@@ -1,0 +1,235 @@
+//! The batch verbs, as what they have in common: operations with ids, rows to bring, results to give.
+
+use crate::error::{Error, Result};
+use crate::id::{DirectId, RowId, SurrogateId};
+use crate::table::{BatchOperations, Code, Row, Verb};
+
+/// Operations on one table, numbered from 0.
+pub(super) trait Operations {
+    /// How their rows are found.
+    type Id: RowId;
+    /// Whether they are inserts of rows that may be placed anywhere.
+    const ANYWHERE: bool = false;
+
+    fn count(&self) -> usize;
+    fn verb(&self, at: usize) -> Verb;
+    fn id(&self, at: usize) -> Self::Id;
+    /// Writes the row that the operation brings.
+    fn fill(&self, at: usize, cells: &mut [u64]);
+    /// Takes what became of it: `cells` is the row that a select found.
+    fn done(&mut self, at: usize, code: Code, id: u64, cells: &[u64]);
+}
+
+pub(super) struct Selects<'a, R, I, F> {
+    pub(super) ids: &'a [I],
+    pub(super) visit: F,
+    pub(super) row: std::marker::PhantomData<R>,
+}
+
+impl<R: Row, I: RowId, F: FnMut(usize, Option<R>)> Operations for Selects<'_, R, I, F> {
+    type Id = I;
+
+    fn count(&self) -> usize {
+        self.ids.len()
+    }
+
+    #[inline(always)]
+    fn verb(&self, _at: usize) -> Verb {
+        Verb::Select
+    }
+
+    #[inline(always)]
+    fn id(&self, at: usize) -> I {
+        self.ids[at]
+    }
+
+    fn fill(&self, _at: usize, _cells: &mut [u64]) {}
+
+    #[inline(always)]
+    fn done(&mut self, at: usize, code: Code, _id: u64, cells: &[u64]) {
+        (self.visit)(at, (code == Code::Done).then(|| R::load(cells)));
+    }
+}
+
+pub(super) struct Updates<'a, R, I> {
+    pub(super) ids: &'a [I],
+    pub(super) rows: &'a [R],
+    pub(super) updated: usize,
+}
+
+impl<R: Row, I: RowId> Operations for Updates<'_, R, I> {
+    type Id = I;
+
+    fn count(&self) -> usize {
+        self.ids.len()
+    }
+
+    #[inline(always)]
+    fn verb(&self, _at: usize) -> Verb {
+        Verb::Update
+    }
+
+    #[inline(always)]
+    fn id(&self, at: usize) -> I {
+        self.ids[at]
+    }
+
+    #[inline(always)]
+    fn fill(&self, at: usize, cells: &mut [u64]) {
+        self.rows[at].store(cells);
+    }
+
+    #[inline(always)]
+    fn done(&mut self, _at: usize, code: Code, _id: u64, _cells: &[u64]) {
+        self.updated += usize::from(code == Code::Done);
+    }
+}
+
+pub(super) struct Deletes<'a, I> {
+    pub(super) ids: &'a [I],
+    pub(super) deleted: usize,
+}
+
+impl<I: RowId> Operations for Deletes<'_, I> {
+    type Id = I;
+
+    fn count(&self) -> usize {
+        self.ids.len()
+    }
+
+    #[inline(always)]
+    fn verb(&self, _at: usize) -> Verb {
+        Verb::Delete
+    }
+
+    #[inline(always)]
+    fn id(&self, at: usize) -> I {
+        self.ids[at]
+    }
+
+    fn fill(&self, _at: usize, _cells: &mut [u64]) {}
+
+    #[inline(always)]
+    fn done(&mut self, _at: usize, code: Code, _id: u64, _cells: &[u64]) {
+        self.deleted += usize::from(code == Code::Done);
+    }
+}
+
+pub(super) struct Inserts<'a, R> {
+    pub(super) rows: &'a [R],
+    /// As long as the rows; zeros at first.
+    pub(super) ids: &'a mut [DirectId],
+    pub(super) error: Option<Error>,
+}
+
+impl<R: Row> Operations for Inserts<'_, R> {
+    type Id = DirectId;
+    const ANYWHERE: bool = true;
+
+    fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    #[inline(always)]
+    fn verb(&self, _at: usize) -> Verb {
+        Verb::Insert
+    }
+
+    #[inline(always)]
+    fn id(&self, _at: usize) -> DirectId {
+        DirectId::from_u64(0)
+    }
+
+    #[inline(always)]
+    fn fill(&self, at: usize, cells: &mut [u64]) {
+        self.rows[at].store(cells);
+    }
+
+    #[inline(always)]
+    fn done(&mut self, at: usize, code: Code, id: u64, cells: &[u64]) {
+        match code.to_error(id, cells[0]) {
+            None => self.ids[at] = DirectId::from_u64(id),
+            Some(error) => self.error = Some(error),
+        }
+    }
+}
+
+/// Inserts or upserts with keys.
+pub(super) struct KeyedWrites<'a, R> {
+    pub(super) verb: Verb,
+    pub(super) keys: &'a [SurrogateId],
+    pub(super) rows: &'a [R],
+    pub(super) inserted: usize,
+    pub(super) error: Option<Error>,
+    pub(super) last: Option<DirectId>,
+}
+
+impl<R: Row> Operations for KeyedWrites<'_, R> {
+    type Id = SurrogateId;
+
+    fn count(&self) -> usize {
+        self.keys.len()
+    }
+
+    #[inline(always)]
+    fn verb(&self, _at: usize) -> Verb {
+        self.verb
+    }
+
+    #[inline(always)]
+    fn id(&self, at: usize) -> SurrogateId {
+        self.keys[at]
+    }
+
+    #[inline(always)]
+    fn fill(&self, at: usize, cells: &mut [u64]) {
+        self.rows[at].store(cells);
+    }
+
+    #[inline(always)]
+    fn done(&mut self, _at: usize, code: Code, id: u64, cells: &[u64]) {
+        if code == Code::Inserted || code == Code::Done && self.verb == Verb::Insert {
+            self.inserted += 1;
+            self.last = Some(DirectId::from_u64(id));
+        } else if code != Code::Duplicate
+            && let Some(error) = code.to_error(id, cells[0])
+        {
+            self.error = Some(error);
+        }
+    }
+}
+
+impl<I: RowId> Operations for &mut BatchOperations<I> {
+    type Id = I;
+
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn verb(&self, at: usize) -> Verb {
+        BatchOperations::verb(self, at)
+    }
+
+    #[inline(always)]
+    fn id(&self, at: usize) -> I {
+        BatchOperations::id(self, at)
+    }
+
+    #[inline(always)]
+    fn fill(&self, at: usize, cells: &mut [u64]) {
+        if matches!(self.verb(at), Verb::Insert | Verb::Update | Verb::Upsert) {
+            cells.copy_from_slice(self.row(at));
+        }
+    }
+
+    #[inline(always)]
+    fn done(&mut self, at: usize, code: Code, id: u64, cells: &[u64]) {
+        self.set(at, code, id, cells);
+    }
+}
+
+/// The first error of a batch, if any.
+pub(super) fn first(error: Option<Error>) -> Result<()> {
+    error.map_or(Ok(()), Err)
+}

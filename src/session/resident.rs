@@ -1,0 +1,59 @@
+//! Code that lives in a shard: its own rows without a hop, the others through the mesh.
+
+use super::host::{Host, Inside};
+use super::link::Link;
+use super::verbs::Port;
+use crate::error::Result;
+use crate::id::ShardIndex;
+use crate::shard::Rows;
+use crate::table::{Row, Table};
+
+/// What resident work ([`Engine::spawn`](crate::Engine::spawn)) works with.
+///
+/// It has the verbs of a session ([`Verbs`](crate::Verbs)), where operations on the own shard are
+/// done in place. The shard serves others while a verb waits, after each block that a verb sends,
+/// and at each call of [`rows`](Self::rows) or [`serve`](Self::serve); work that does none of these
+/// for long keeps everybody else waiting.
+pub struct Resident<'a> {
+    inside: Inside<'a>,
+    link: &'a mut Link,
+}
+
+impl<'a> Resident<'a> {
+    pub(crate) fn new(inside: Inside<'a>, link: &'a mut Link) -> Self {
+        Self { inside, link }
+    }
+
+    /// The shard.
+    pub fn shard(&self) -> ShardIndex {
+        self.inside.shard.index
+    }
+
+    /// Whether the engine is being closed: long work should end.
+    pub fn is_closing(&self) -> bool {
+        self.inside.shard.closing
+    }
+
+    /// Serves what others have sent, a bounded part of it; says whether there was something.
+    pub fn serve(&mut self) -> bool {
+        self.inside.shard.tick(self.inside.inbox) > 0
+    }
+
+    /// The rows of a table in this shard, after serving others.
+    #[inline]
+    pub fn rows<R: Row>(&mut self, table: &Table<R>) -> Result<Rows<'_, R>> {
+        self.inside.serve();
+        self.inside.shard.rows(table)
+    }
+}
+
+impl<'r> Port for Resident<'r> {
+    type Host<'a>
+        = &'a mut Inside<'r>
+    where
+        Self: 'a;
+
+    fn port(&mut self) -> Result<(&mut Link, &mut Inside<'r>)> {
+        Ok((self.link, &mut self.inside))
+    }
+}

@@ -1,0 +1,378 @@
+//! What sessions and residents can do.
+
+use std::marker::PhantomData;
+use std::ops::ControlFlow;
+
+use super::call::call;
+use super::drive::drive;
+use super::host::Host;
+use super::link::Link;
+use super::operations::{Deletes, Inserts, KeyedWrites, Selects, Updates, first};
+use super::pipeline::Pipeline;
+use crate::error::{Error, Result};
+use crate::id::{DirectId, RowId, ShardIndex, SurrogateId};
+use crate::limits::SCAN_SLOTS_PER_REQUEST;
+use crate::shard::{Context, check_lengths};
+use crate::table::{Batch, Compared, Row, Table, Verb};
+
+/// A client's lanes, and what it does while it waits.
+pub(crate) trait Port {
+    type Host<'a>: Host
+    where
+        Self: 'a;
+
+    fn port(&mut self) -> Result<(&mut Link, Self::Host<'_>)>;
+}
+
+/// The verbs of a [`Session`](crate::Session) and of a [`Resident`](crate::Resident).
+///
+/// Every operation is a transaction of its own, serial in its shard, and acknowledged when it
+/// returns. `id` is a [`DirectId`] or, in keyed tables, a [`SurrogateId`]. Batches travel in blocks,
+/// one stream to each shard: operations on the same shard happen in order, others in any order. When
+/// a batch returns an error, some of its operations may have happened.
+#[expect(private_bounds, reason = "sealed: an engine has two kinds of clients")]
+pub trait Verbs: Port + Sized {
+    /// Adds a row, placed in the own shard by a resident, in the shards by turns by a session.
+    fn insert<R: Row>(&mut self, table: &Table<R>, row: &R) -> Result<DirectId> {
+        let mut ids = [DirectId::from_u64(0)];
+        insert_all(self, table, std::slice::from_ref(row), &mut ids)?;
+        Ok(ids[0])
+    }
+
+    /// Adds a row with a key; [`Error::Duplicate`] if there is one.
+    fn insert_keyed<R: Row>(
+        &mut self,
+        table: &Table<R>,
+        key: SurrogateId,
+        row: &R,
+    ) -> Result<DirectId> {
+        let keys = [key];
+        let writes = keyed_writes(self, Verb::Insert, table, &keys, std::slice::from_ref(row))?;
+        writes.last.ok_or(Error::Duplicate { key: key.0 })
+    }
+
+    /// Replaces the row of a key, or adds it; says whether there was one.
+    fn upsert<R: Row>(&mut self, table: &Table<R>, key: SurrogateId, row: &R) -> Result<bool> {
+        let keys = [key];
+        let writes = keyed_writes(self, Verb::Upsert, table, &keys, std::slice::from_ref(row))?;
+        Ok(writes.inserted == 0)
+    }
+
+    /// The row, if there is one.
+    fn select<R: Row, I: RowId>(&mut self, table: &Table<R>, id: I) -> Result<Option<R>> {
+        let mut found = None;
+        self.select_each(table, &[id], |_, row| found = row)?;
+        Ok(found)
+    }
+
+    /// Replaces a row; says whether there was one.
+    fn update<R: Row, I: RowId>(&mut self, table: &Table<R>, id: I, row: &R) -> Result<bool> {
+        Ok(self.update_batch(table, &[id], std::slice::from_ref(row))? > 0)
+    }
+
+    /// Removes a row; says whether there was one.
+    fn delete<R: Row, I: RowId>(&mut self, table: &Table<R>, id: I) -> Result<bool> {
+        Ok(self.delete_batch(table, &[id])? > 0)
+    }
+
+    /// Some columns of a row, by number, in the order asked for.
+    fn select_columns<R: Row, I: RowId>(
+        &mut self,
+        table: &Table<R>,
+        id: I,
+        columns: &[usize],
+    ) -> Result<Option<Vec<u64>>> {
+        table.check_id::<I>()?;
+        self.at_row(table, id, |context| {
+            context.rows(table)?.select_columns(id, columns)
+        })
+    }
+
+    /// Sets some columns of a row, by number; says whether there was one.
+    fn update_columns<R: Row, I: RowId>(
+        &mut self,
+        table: &Table<R>,
+        id: I,
+        values: &[(usize, u64)],
+    ) -> Result<bool> {
+        self.at_row(table, id, |context| {
+            context.rows(table)?.update_columns(id, values)
+        })
+    }
+
+    /// Sets some columns of a row if all of `expected` have these values.
+    fn update_if<R: Row, I: RowId>(
+        &mut self,
+        table: &Table<R>,
+        id: I,
+        expected: &[(usize, u64)],
+        values: &[(usize, u64)],
+    ) -> Result<Compared> {
+        self.at_row(table, id, |context| {
+            context.rows(table)?.update_if(id, expected, values)
+        })
+    }
+
+    /// Visits the row of each id, with the id's number in `ids`; not in order.
+    #[inline]
+    fn select_each<R: Row, I: RowId>(
+        &mut self,
+        table: &Table<R>,
+        ids: &[I],
+        visit: impl FnMut(usize, Option<R>),
+    ) -> Result<()> {
+        table.check_id::<I>()?;
+        let (link, mut host) = self.port()?;
+        drive(
+            link,
+            &mut host,
+            table,
+            Selects {
+                ids,
+                visit,
+                row: PhantomData,
+            },
+        )?;
+        Ok(())
+    }
+
+    /// The row of each id, in order.
+    fn select_batch<R: Row, I: RowId>(
+        &mut self,
+        table: &Table<R>,
+        ids: &[I],
+    ) -> Result<Vec<Option<R>>> {
+        let mut rows = vec![None; ids.len()];
+        self.select_each(table, ids, |at, row| rows[at] = row)?;
+        Ok(rows)
+    }
+
+    /// Replaces the row of each id; says how many there were.
+    #[inline]
+    fn update_batch<R: Row, I: RowId>(
+        &mut self,
+        table: &Table<R>,
+        ids: &[I],
+        rows: &[R],
+    ) -> Result<usize> {
+        table.check_id::<I>()?;
+        check_lengths("ids and rows", ids.len(), rows.len())?;
+        rows.iter().try_for_each(|row| table.check_row(row))?;
+        let (link, mut host) = self.port()?;
+        Ok(drive(
+            link,
+            &mut host,
+            table,
+            Updates {
+                ids,
+                rows,
+                updated: 0,
+            },
+        )?
+        .updated)
+    }
+
+    /// Removes the row of each id; says how many there were.
+    #[inline]
+    fn delete_batch<R: Row, I: RowId>(&mut self, table: &Table<R>, ids: &[I]) -> Result<usize> {
+        table.check_id::<I>()?;
+        let (link, mut host) = self.port()?;
+        Ok(drive(link, &mut host, table, Deletes { ids, deleted: 0 })?.deleted)
+    }
+
+    /// Adds rows; their ids are appended to `ids`, in order. On an error, `ids` is as it was.
+    #[inline]
+    fn insert_batch<R: Row>(
+        &mut self,
+        table: &Table<R>,
+        rows: &[R],
+        ids: &mut Vec<DirectId>,
+    ) -> Result<()> {
+        let before = ids.len();
+        ids.resize(before + rows.len(), DirectId::from_u64(0));
+        let result = insert_all(self, table, rows, &mut ids[before..]);
+        if result.is_err() {
+            ids.truncate(before);
+        }
+        result
+    }
+
+    /// Adds rows with keys; says how many were added. Rows whose key exists are left out.
+    #[inline]
+    fn insert_keyed_batch<R: Row>(
+        &mut self,
+        table: &Table<R>,
+        keys: &[SurrogateId],
+        rows: &[R],
+    ) -> Result<usize> {
+        Ok(keyed_writes(self, Verb::Insert, table, keys, rows)?.inserted)
+    }
+
+    /// Runs a mixture of operations; [`Batch::outcomes`] tells what became of each.
+    #[inline]
+    fn run<R: Row, I: RowId>(&mut self, batch: &mut Batch<R, I>) -> Result<()> {
+        let (link, mut host) = self.port()?;
+        let (table, operations) = batch.parts();
+        drive(link, &mut host, table, operations)?;
+        Ok(())
+    }
+
+    /// Submits operations now and completes them later.
+    fn pipeline<R: Row, I: RowId>(&mut self, table: &Table<R>) -> Pipeline<'_, Self, R, I> {
+        Pipeline::new(self, table)
+    }
+
+    /// The rows of these ids, read ahead in batches.
+    fn select_iter<'a, R: Row, I: RowId>(
+        &'a mut self,
+        table: &'a Table<R>,
+        ids: impl IntoIterator<Item = I, IntoIter: 'a>,
+    ) -> impl Iterator<Item = Result<Option<R>>> + 'a {
+        let mut ids = ids.into_iter();
+        let mut ahead = Vec::new().into_iter();
+        std::iter::from_fn(move || {
+            if ahead.len() == 0 {
+                let operations = match self.port() {
+                    Ok((link, _)) => link.peers().block_operations * link.peers().shards(),
+                    Err(error) => return Some(Err(error)),
+                };
+                let next: Vec<I> = ids.by_ref().take(operations).collect();
+                match self.select_batch(table, &next) {
+                    Ok(rows) => ahead = rows.into_iter(),
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            ahead.next().map(Ok)
+        })
+    }
+
+    /// Rows of a table over all shards. Rows that others add or remove meanwhile may be counted or not.
+    fn count<R: Row>(&mut self, table: &Table<R>) -> Result<u64> {
+        let shards = self.port()?.0.peers().shards();
+        (0..shards)
+            .map(|shard| {
+                self.on(shard, |context| {
+                    Ok::<_, Error>(context.rows(table)?.count())
+                })
+            })
+            .sum()
+    }
+
+    /// Visits every row, shard by shard in the order of their places, until `visit` breaks.
+    ///
+    /// Others work on meanwhile: a row that is there throughout is visited once, with the values of
+    /// one moment; a row that comes or goes may be visited or not. `visit` may change the table.
+    fn scan<R: Row>(
+        &mut self,
+        table: &Table<R>,
+        mut visit: impl FnMut(&mut Self, DirectId, R) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let shards = self.port()?.0.peers().shards();
+        for shard in 0..shards {
+            let mut from = 0_u32;
+            loop {
+                let to = from.saturating_add(SCAN_SLOTS_PER_REQUEST);
+                let (rows, end) = self.on(shard, |context| {
+                    let rows = context.rows(table)?;
+                    Ok::<_, Error>((
+                        rows.scan_slots(from..to).collect::<Vec<_>>(),
+                        rows.slots_end(),
+                    ))
+                })?;
+                for (id, row) in rows {
+                    if visit(self, id, row).is_break() {
+                        return Ok(());
+                    }
+                }
+                if to >= end {
+                    break;
+                }
+                from = to;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a closure in a shard as one transaction: all of it happens, or, after `Err` or a panic,
+    /// nothing. The closure runs to its end without interruption; others wait for it.
+    fn on<T, E, F>(&mut self, shard: ShardIndex, closure: F) -> Result<T, E>
+    where
+        F: FnOnce(&mut Context<'_>) -> Result<T, E> + Send,
+        T: Send,
+        E: From<Error> + Send,
+    {
+        let (link, mut host) = self.port()?;
+        call(link, &mut host, shard, closure)
+    }
+
+    /// Runs a closure, as [`on`](Self::on), in the shard that holds a row.
+    fn at_row<R: Row, I: RowId, T, E, F>(
+        &mut self,
+        table: &Table<R>,
+        id: I,
+        closure: F,
+    ) -> Result<T, E>
+    where
+        F: FnOnce(&mut Context<'_>) -> Result<T, E> + Send,
+        T: Send,
+        E: From<Error> + Send,
+    {
+        table.check_id::<I>()?;
+        let shard = id.shard_of(self.port()?.0.peers().shards());
+        self.on(shard, closure)
+    }
+}
+
+impl<P: Port> Verbs for P {}
+
+fn insert_all<R: Row>(
+    client: &mut impl Verbs,
+    table: &Table<R>,
+    rows: &[R],
+    ids: &mut [DirectId],
+) -> Result<()> {
+    table.check_insert::<DirectId>()?;
+    rows.iter().try_for_each(|row| table.check_row(row))?;
+    let (link, mut host) = client.port()?;
+    first(
+        drive(
+            link,
+            &mut host,
+            table,
+            Inserts {
+                rows,
+                ids,
+                error: None,
+            },
+        )?
+        .error,
+    )
+}
+
+fn keyed_writes<'a, R: Row>(
+    client: &mut impl Verbs,
+    verb: Verb,
+    table: &Table<R>,
+    keys: &'a [SurrogateId],
+    rows: &'a [R],
+) -> Result<KeyedWrites<'a, R>> {
+    table.check_insert::<SurrogateId>()?;
+    check_lengths("keys and rows", keys.len(), rows.len())?;
+    rows.iter().try_for_each(|row| table.check_row(row))?;
+    let (link, mut host) = client.port()?;
+    let mut writes = drive(
+        link,
+        &mut host,
+        table,
+        KeyedWrites {
+            verb,
+            keys,
+            rows,
+            inserted: 0,
+            error: None,
+            last: None,
+        },
+    )?;
+    first(writes.error.take())?;
+    Ok(writes)
+}

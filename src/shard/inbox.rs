@@ -1,0 +1,189 @@
+//! Where a shard's work comes from: its lanes, and a queue of commands from any thread.
+//!
+//! # Waking
+//! A shard with nothing to do parks. It says so first ([`Doorbell::parked`]), then looks once more,
+//! then parks; a client publishes first, then looks whether the shard said so. The two fences make
+//! it impossible that both look too early.
+
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+
+use crossbeam_queue::ArrayQueue;
+
+use super::{ServerLane, Shard, Status};
+use crate::limits::{CONTROL_COMMANDS_MAX, TICK_REQUESTS_PER_LANE};
+
+/// What any thread may ask of a shard, outside the operation path.
+pub(crate) enum Command {
+    /// Serve this lane from now on.
+    Attach(ServerLane),
+    /// Run this on the shard's thread.
+    Run(Box<dyn FnOnce(&mut Shard) + Send>),
+    /// End after what was sent before.
+    Close,
+}
+
+/// A shard as its clients see it.
+pub(crate) struct Mailbox {
+    commands: ArrayQueue<Command>,
+    doorbell: Doorbell,
+    /// The shard has answered for the last time.
+    ended: AtomicBool,
+    failure: Mutex<Option<String>>,
+}
+
+#[derive(Default)]
+struct Doorbell {
+    parked: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> Self {
+        Self {
+            commands: ArrayQueue::new(CONTROL_COMMANDS_MAX),
+            doorbell: Doorbell::default(),
+            ended: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// Queues a command; gives it back while the queue is full.
+    pub(crate) fn send(&self, command: Command) -> Result<(), Command> {
+        self.commands.push(command)?;
+        self.ring();
+        Ok(())
+    }
+
+    /// Wakes the shard if it is parked. To be called after publishing.
+    #[inline]
+    pub(crate) fn ring(&self) {
+        // Pairs with the fence in `park`: either we see `parked`, or the shard sees what we published.
+        fence(Ordering::SeqCst);
+        if self.doorbell.parked.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        if self.doorbell.parked.swap(false, Ordering::Relaxed)
+            && let Some(thread) = self.doorbell.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Shard: parks the calling thread, which serves this mailbox, unless there is something to do.
+    pub(crate) fn park(&self, is_ready: impl Fn() -> bool) {
+        self.doorbell.thread.get_or_init(std::thread::current);
+        self.doorbell.parked.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !is_ready() && self.commands.is_empty() {
+            std::thread::park();
+        }
+        self.doorbell.parked.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the shard will never answer again. What it answered before is visible then.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Why the shard ended, when it failed.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn fail(&self, message: String) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(message);
+    }
+}
+
+/// A shard's own end of everything that reaches it.
+pub(crate) struct Inbox {
+    lanes: Vec<ServerLane>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Inbox {
+    pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
+        Self {
+            lanes: Vec::new(),
+            mailbox,
+        }
+    }
+
+    /// Whether there is something to serve.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.lanes.iter().any(ServerLane::is_ready) || !self.mailbox.commands.is_empty()
+    }
+
+    /// Serves a bounded number of requests of each lane, then the commands.
+    #[inline]
+    pub(super) fn serve(&mut self, shard: &mut Shard) -> usize {
+        let mut served = 0;
+        for lane in &mut self.lanes {
+            for _ in 0..TICK_REQUESTS_PER_LANE {
+                let Some(request) = lane.pop() else { break };
+                lane.answer(request.run(shard));
+                served += 1;
+            }
+        }
+        if !self.mailbox.commands.is_empty() {
+            served += self.obey(shard);
+        }
+        served
+    }
+
+    #[cold]
+    fn obey(&mut self, shard: &mut Shard) -> usize {
+        let mut obeyed = 0;
+        // As many as wait now: a command may queue others.
+        for _ in 0..self.mailbox.commands.len() {
+            match self.mailbox.commands.pop() {
+                Some(Command::Attach(lane)) => self.lanes.push(lane),
+                Some(Command::Run(run)) => run(shard),
+                Some(Command::Close) => shard.closing = true,
+                None => break,
+            }
+            obeyed += 1;
+        }
+        self.lanes.retain(|lane| !lane.is_over());
+        obeyed
+    }
+
+    /// Drops the lanes of clients that are gone.
+    pub(crate) fn sweep(&mut self) {
+        self.lanes.retain(|lane| !lane.is_over());
+    }
+
+    /// Refuses everything that still waits, and all that may come: the shard ends here.
+    pub(crate) fn end(mut self) {
+        self.refuse();
+        self.mailbox.ended.store(true, Ordering::SeqCst);
+        // Lanes attached, and requests sent, between the two steps: their clients may wait already,
+        // and look at `ended` when they are woken.
+        self.refuse();
+        for lane in &self.lanes {
+            lane.memory().wake();
+        }
+    }
+
+    fn refuse(&mut self) {
+        while let Some(command) = self.mailbox.commands.pop() {
+            if let Command::Attach(lane) = command {
+                self.lanes.push(lane);
+            }
+        }
+        for lane in &mut self.lanes {
+            while lane.pop().is_some() {
+                lane.answer(Status::ENDED);
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A lane: the memory that one client and one shard share.
+//!
+//! ```text
+//! ring      | request | request | ..           client -> shard, one line each
+//! replies   | word on its own line | ..        shard -> client, one for each request under way
+//! payload   | block | block | ..               the client's memory; the shard writes results into it
+//! ```
+//! Requests are answered in order. The client owns everything but a request under way: between
+//! sending it and seeing its reply, the block belongs to the shard. Both ends keep the memory alive,
+//! so either may go first.
+//!
+//! The reply word also carries the client's wish to be woken: a client that is about to park swaps
+//! [`Status::PENDING`] for [`Status::WAITING`], and the shard, whose answer is a swap too, sees it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Thread;
+
+use crossbeam_utils::CachePadded;
+
+use super::request::{Payload, Request};
+use crate::ring::Consumer;
+
+/// The state of a request, as its reply word shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Status(u32);
+
+impl Status {
+    /// Sent; not answered yet.
+    pub(crate) const PENDING: Self = Self(0);
+    /// As pending; the client wants to be woken.
+    const WAITING: Self = Self(1);
+    /// Executed.
+    pub(crate) const DONE: Self = Self(2);
+    /// Not executed: the table is gone.
+    pub(crate) const TABLE_GONE: Self = Self(3);
+    /// Not executed: the shard has ended.
+    pub(crate) const ENDED: Self = Self(4);
+
+    pub(crate) fn is_answer(self) -> bool {
+        self.0 > Self::WAITING.0
+    }
+}
+
+/// What both ends of a lane share beside the ring.
+pub(crate) struct LaneMemory {
+    replies: Box<[CachePadded<AtomicU32>]>,
+    payload: Payload,
+    /// Whom to wake when a waiting request is answered.
+    waiter: Mutex<Option<Thread>>,
+}
+
+impl LaneMemory {
+    pub(crate) fn new(requests_max: usize, payload_bytes: usize) -> Self {
+        Self {
+            replies: (0..requests_max)
+                .map(|_| CachePadded::new(AtomicU32::new(Status::PENDING.0)))
+                .collect(),
+            payload: Payload::new(payload_bytes),
+            waiter: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    fn reply(&self, number: u64) -> &AtomicU32 {
+        &self.replies[(number % self.replies.len() as u64) as usize]
+    }
+
+    /// Client: before request `number` is sent, whose word was last used by an answered request.
+    pub(crate) fn expect_reply(&self, number: u64) {
+        // The ring's publication of the request makes this visible to the shard.
+        self.reply(number)
+            .store(Status::PENDING.0, Ordering::Relaxed);
+    }
+
+    /// Client: the state of request `number`; with an answer, all that the shard wrote is visible.
+    #[inline]
+    pub(crate) fn status(&self, number: u64) -> Status {
+        // Acquire pairs with the release in `answer`.
+        Status(self.reply(number).load(Ordering::Acquire))
+    }
+
+    /// Client: asks to be woken by the answer to `number`. Says whether to park: not if it is here.
+    pub(crate) fn wait_for(&self, number: u64) -> bool {
+        *self.waiter.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
+        // Release shows the waiter to the shard that sees WAITING; acquire as in `status`.
+        let from = Status::PENDING.0;
+        match self.reply(number).compare_exchange(
+            from,
+            Status::WAITING.0,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
+            Ok(_) => true,
+            Err(now) => !Status(now).is_answer(),
+        }
+    }
+
+    /// Shard: answers request `number`.
+    #[inline]
+    fn answer(&self, number: u64, status: Status) {
+        // Release publishes what was written into the block; acquire sees the waiter's name.
+        let before = self.reply(number).swap(status.0, Ordering::AcqRel);
+        if before == Status::WAITING.0 {
+            self.wake();
+        }
+    }
+
+    /// Shard: wakes the client, if it ever waited.
+    #[cold]
+    pub(crate) fn wake(&self) {
+        if let Some(thread) = &*self.waiter.lock().unwrap_or_else(PoisonError::into_inner) {
+            thread.unpark();
+        }
+    }
+}
+
+/// A shard's end of a lane.
+pub(crate) struct ServerLane {
+    requests: Consumer<Request>,
+    memory: Arc<LaneMemory>,
+    answered: u64,
+}
+
+impl ServerLane {
+    pub(crate) fn new(requests: Consumer<Request>, memory: Arc<LaneMemory>) -> Self {
+        Self {
+            requests,
+            memory,
+            answered: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_ready(&self) -> bool {
+        self.requests.is_ready()
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<Request> {
+        self.requests.pop()
+    }
+
+    /// Answers the oldest request that was popped and not answered.
+    #[inline]
+    pub(super) fn answer(&mut self, status: Status) {
+        self.memory.answer(self.answered, status);
+        self.answered += 1;
+    }
+
+    /// Whether the client is gone and nothing of it is left to do.
+    pub(super) fn is_over(&self) -> bool {
+        // The flag first: what was sent before it was set is then seen by `is_ready`.
+        self.requests.is_abandoned() && !self.requests.is_ready()
+    }
+
+    pub(super) fn memory(&self) -> &LaneMemory {
+        &self.memory
+    }
+}

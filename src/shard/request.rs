@@ -1,0 +1,327 @@
+#![expect(
+    unsafe_code,
+    reason = "blocks lie in memory that client and shard use in turn"
+)]
+//! What travels to a shard: a request of one cache line, and the block or call that it points at.
+//!
+//! A request names a function compiled for one row width and one kind of id, so the shard executes
+//! the client's types without knowing them. Whoever makes a request hands its memory to the shard;
+//! it is the client's again when the reply is there. Both kinds of memory (a lane's payload, the
+//! stack of a caller that waits) outlive the reply: see [`Request::block`] and [`Request::call`].
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+use super::{Shard, Status};
+use crate::id::{RowId, TableKey};
+use crate::table::{Block, Code, Verb, Width};
+
+const LINE_BYTES: usize = 64;
+
+type Run = unsafe fn(&mut Shard, &Request) -> Status;
+
+/// A request in a ring.
+pub(crate) struct Request {
+    run: Run,
+    memory: NonNull<u8>,
+    table: TableKey,
+    layout: BlockLayout,
+    count: u32,
+    uniform: Option<Verb>,
+}
+
+// One slot of a ring is one line: eight bytes of it are the ring's.
+const _: () = assert!(size_of::<Request>() <= LINE_BYTES - 8);
+
+// SAFETY: a request is the handing over of its memory: the client does not touch it until the reply.
+unsafe impl Send for Request {}
+
+impl Request {
+    /// A request to execute a block of a lane's payload. The lane keeps its payload alive until both
+    /// of its ends are gone, and reuses a block's memory only after its reply.
+    pub(crate) fn block<W: Width, I: RowId>(
+        table: TableKey,
+        width: W,
+        block: &BlockMemory,
+    ) -> Self {
+        debug_assert_eq!(width.cells(), block.layout.cells as usize);
+        Self {
+            run: run_block::<W, I>,
+            memory: block.memory,
+            table,
+            layout: block.layout,
+            count: block.count,
+            uniform: block.uniform.filter(|_| block.is_uniform),
+        }
+    }
+
+    /// A request to call `call` in the shard.
+    ///
+    /// # Safety
+    /// `call` stays where it is, untouched by the caller, until the request is answered or the
+    /// shard has ended.
+    pub(crate) unsafe fn call<C: Call>(call: &mut C) -> Self {
+        Self {
+            run: run_call::<C>,
+            memory: NonNull::from(call).cast(),
+            table: TableKey { index: 0, stamp: 0 },
+            layout: BlockLayout {
+                capacity: 0,
+                cells: 0,
+            },
+            count: 0,
+            uniform: None,
+        }
+    }
+
+    /// Executes the request.
+    #[inline]
+    pub(super) fn run(&self, shard: &mut Shard) -> Status {
+        // SAFETY: `run` was chosen together with `memory` by one of the two makers, whose memory is
+        // the shard's until the reply.
+        unsafe { (self.run)(shard, self) }
+    }
+}
+
+/// Code that a client ships to a shard. It answers for its own panics.
+pub(crate) trait Call {
+    fn run(&mut self, shard: &mut Shard);
+}
+
+/// # Safety
+/// As for [`Request::call`].
+unsafe fn run_call<C: Call>(shard: &mut Shard, request: &Request) -> Status {
+    // SAFETY: `memory` is a `C` that its owner leaves alone until the reply.
+    let call = unsafe { request.memory.cast::<C>().as_mut() };
+    call.run(shard);
+    Status::DONE
+}
+
+/// # Safety
+/// The request's memory is a block of its layout that its owner leaves alone until the reply.
+unsafe fn run_block<W: Width, I: RowId>(shard: &mut Shard, request: &Request) -> Status {
+    let Ok((table, arena)) = shard.catalog.table(request.table) else {
+        return Status::TABLE_GONE;
+    };
+    let Some(width) =
+        W::of(table.columns()).filter(|width| width.cells() == request.layout.cells as usize)
+    else {
+        return Status::TABLE_GONE;
+    };
+    // SAFETY: by the contract of this function.
+    let mut block = unsafe {
+        request
+            .layout
+            .view(request.memory, request.count as usize, request.uniform)
+    };
+    table.run::<W, I>(arena, width, &mut block);
+    shard.operations += u64::from(request.count);
+    Status::DONE
+}
+
+/// Where the parts of a block lie. Each part begins on a line of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockLayout {
+    capacity: u32,
+    cells: u32,
+}
+
+impl BlockLayout {
+    pub(crate) fn new(capacity: usize, cells: usize) -> Self {
+        Self {
+            capacity: capacity as u32,
+            cells: cells as u32,
+        }
+    }
+
+    const fn outcomes(self) -> usize {
+        (self.capacity as usize * size_of::<u64>()).next_multiple_of(LINE_BYTES)
+    }
+
+    const fn verbs(self) -> usize {
+        self.outcomes() + (self.capacity as usize * size_of::<Code>()).next_multiple_of(LINE_BYTES)
+    }
+
+    const fn tags(self) -> usize {
+        self.verbs() + (self.capacity as usize * size_of::<Verb>()).next_multiple_of(LINE_BYTES)
+    }
+
+    const fn rows(self) -> usize {
+        self.tags() + (self.capacity as usize * size_of::<u32>()).next_multiple_of(LINE_BYTES)
+    }
+
+    /// Bytes of a block; a multiple of a line.
+    pub(crate) const fn bytes(self) -> usize {
+        self.rows()
+            + (self.capacity as usize * self.cells as usize * 8).next_multiple_of(LINE_BYTES)
+    }
+
+    /// # Safety
+    /// `memory` is a block of this layout, its first `count` verbs, outcomes and tags written, and
+    /// nobody else uses it during `'a`.
+    unsafe fn view<'a>(
+        self,
+        memory: NonNull<u8>,
+        count: usize,
+        uniform: Option<Verb>,
+    ) -> Block<'a> {
+        debug_assert!(count <= self.capacity as usize);
+        let base = memory.as_ptr();
+        // SAFETY: the parts are disjoint, aligned ranges of the block; ids and rows are zeroed
+        // memory at first, so initialised; the rest is by the contract.
+        unsafe {
+            Block {
+                ids: std::slice::from_raw_parts_mut(base.cast(), count),
+                verbs: std::slice::from_raw_parts(base.add(self.verbs()).cast(), count),
+                outcomes: std::slice::from_raw_parts_mut(base.add(self.outcomes()).cast(), count),
+                rows: std::slice::from_raw_parts_mut(
+                    base.add(self.rows()).cast(),
+                    count * self.cells as usize,
+                ),
+                uniform,
+            }
+        }
+    }
+}
+
+/// A block in a lane's payload, being written or read by its client. There is one for each block:
+/// it is neither cloned nor made twice for the same memory (the lane's allocator sees to that).
+pub(crate) struct BlockMemory {
+    memory: NonNull<u8>,
+    layout: BlockLayout,
+    count: u32,
+    uniform: Option<Verb>,
+    is_uniform: bool,
+}
+
+// SAFETY: it owns its part of the payload until it is sent.
+unsafe impl Send for BlockMemory {}
+
+impl BlockMemory {
+    pub(crate) fn is_full(&self) -> bool {
+        self.count == self.layout.capacity
+    }
+
+    /// Adds an operation; gives the cells of its row, for verbs that bring one.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, verb: Verb, id: u64, tag: u32) -> &mut [u64] {
+        assert!(!self.is_full());
+        let at = self.count as usize;
+        let cells = self.layout.cells as usize;
+        self.is_uniform &= self.uniform.is_none_or(|uniform| uniform == verb);
+        self.uniform = Some(verb);
+        self.count += 1;
+        let base = self.memory.as_ptr();
+        // SAFETY: `at` is below the capacity; the block is ours while it is written.
+        unsafe {
+            base.cast::<u64>().add(at).write(id);
+            base.add(self.layout.verbs())
+                .cast::<Verb>()
+                .add(at)
+                .write(verb);
+            base.add(self.layout.outcomes())
+                .cast::<Code>()
+                .add(at)
+                .write(Code::Pending);
+            base.add(self.layout.tags())
+                .cast::<u32>()
+                .add(at)
+                .write(tag);
+            std::slice::from_raw_parts_mut(
+                base.add(self.layout.rows()).cast::<u64>().add(at * cells),
+                cells,
+            )
+        }
+    }
+
+    /// Where it begins in its payload.
+    pub(crate) fn offset(&self, payload: &Payload) -> usize {
+        self.memory.addr().get() - payload.memory.addr().get()
+    }
+
+    /// Bytes of payload that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layout.bytes()
+    }
+
+    /// Operations in it.
+    pub(crate) fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Reads an answered block: tag, verb, outcome, id and row of each operation.
+    #[inline(always)]
+    pub(crate) fn results(&self, mut visit: impl FnMut(u32, Verb, Code, u64, &[u64])) {
+        let cells = self.layout.cells as usize;
+        // SAFETY: the block was answered, so it is ours again, with all `count` operations written.
+        let (block, tags) = unsafe {
+            let tags: *const u32 = self.memory.as_ptr().add(self.layout.tags()).cast();
+            let block = self.layout.view(self.memory, self.len(), None);
+            (block, std::slice::from_raw_parts(tags, self.len()))
+        };
+        for (at, (&tag, &id)) in tags.iter().zip(&*block.ids).enumerate() {
+            visit(
+                tag,
+                block.verbs[at],
+                block.outcomes[at],
+                id,
+                &block.rows[at * cells..][..cells],
+            );
+        }
+    }
+}
+
+/// The memory of a lane's blocks.
+pub(crate) struct Payload {
+    memory: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: plain memory; who uses which part when is the lane's protocol.
+unsafe impl Send for Payload {}
+// SAFETY: as above; `block` hands out parts by the lane's allocator, which has one owner.
+unsafe impl Sync for Payload {}
+
+impl Payload {
+    pub(super) fn new(bytes: usize) -> Self {
+        let bytes = bytes.next_multiple_of(LINE_BYTES).max(LINE_BYTES);
+        let layout = Self::layout(bytes);
+        // SAFETY: the size is not zero. Zeroed memory, so that every part is initialised.
+        let memory = NonNull::new(unsafe { alloc_zeroed(layout) });
+        let memory = memory.unwrap_or_else(|| handle_alloc_error(layout));
+        Self { memory, bytes }
+    }
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, 4096)
+            .expect("lane settings are bounded far below the address space")
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The block at `offset`, empty.
+    ///
+    /// # Safety
+    /// No other block of this payload that is being written, is under way or is being read overlaps it.
+    pub(crate) unsafe fn block(&self, offset: usize, layout: BlockLayout) -> BlockMemory {
+        assert!(offset.is_multiple_of(LINE_BYTES) && offset + layout.bytes() <= self.bytes);
+        // SAFETY: within the payload, as just checked.
+        let memory = unsafe { self.memory.add(offset) };
+        BlockMemory {
+            memory,
+            layout,
+            count: 0,
+            uniform: None,
+            is_uniform: true,
+        }
+    }
+}
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        // SAFETY: allocated with the same layout; both ends of the lane are gone.
+        unsafe { dealloc(self.memory.as_ptr(), Self::layout(self.bytes)) };
+    }
+}

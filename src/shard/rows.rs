@@ -1,0 +1,434 @@
+//! The rows of a table in the shard at hand: every verb, one at a time or in batches, with no hop.
+
+use crate::arena::Arena;
+use crate::error::{Error, Result};
+use crate::id::{DirectId, RowId, ShardIndex, SurrogateId, TableKey};
+use crate::table::{
+    Batch, Compared, Means, Memory, Place, Row, Single, Table, TablePart, Verb, Width,
+};
+use crate::transaction::UndoLog;
+
+/// A table's rows in one shard, for code that runs there.
+///
+/// In a transaction ([`Context::rows`](crate::Context::rows)) changes are undone with it; in
+/// resident work ([`Resident::rows`](crate::Resident::rows)) each operation is a transaction of its
+/// own. Ids of rows in other shards find nothing here.
+///
+/// Batches are faster than single calls by what prefetching hides: the memory of each operation is
+/// asked for while those before it run.
+pub struct Rows<'a, R: Row> {
+    part: &'a mut TablePart,
+    arena: &'a mut Arena,
+    undo: Option<&'a mut UndoLog>,
+    width: R::Width,
+    key: TableKey,
+    shard: ShardIndex,
+    shards: usize,
+    memory: Memory,
+}
+
+/// How many inserts ahead an index bucket is asked for.
+const INSERT_DISTANCE: usize = 32;
+
+/// Runs an operation with the images that its transaction needs.
+macro_rules! with_images {
+    ($rows:expr, |$images:ident| $operation:expr) => {
+        match &mut $rows.undo {
+            None => {
+                let $images = &mut Single;
+                $operation
+            }
+            Some(undo) => {
+                undo.reserve($rows.width.cells())?;
+                let $images = &mut undo.of_table($rows.key.index);
+                $operation
+            }
+        }
+    };
+}
+
+impl<'a, R: Row> Rows<'a, R> {
+    pub(crate) fn new(
+        table: &Table<R>,
+        (part, arena): (&'a mut TablePart, &'a mut Arena),
+        undo: Option<&'a mut UndoLog>,
+        shard: ShardIndex,
+        shards: usize,
+    ) -> Result<Self> {
+        debug_assert_eq!(table.width().cells(), part.columns());
+        let (width, key, memory) = (table.width(), table.key(), Memory::Cold);
+        Ok(Self {
+            part,
+            arena,
+            undo,
+            width,
+            key,
+            shard,
+            shards,
+            memory,
+        })
+    }
+
+    /// Adds a row, placed in this shard.
+    #[inline]
+    pub fn insert(&mut self, row: &R) -> Result<DirectId> {
+        self.insert_at(None, row)
+    }
+
+    /// Adds a row with a key; [`Error::Duplicate`] if there is one. The key must belong to this
+    /// shard ([`Engine::shard_of`](crate::Engine::shard_of)).
+    #[inline]
+    pub fn insert_keyed(&mut self, key: SurrogateId, row: &R) -> Result<DirectId> {
+        self.check_owner(key)?;
+        self.insert_at(Some(key.0), row)
+    }
+
+    #[inline]
+    fn insert_at(&mut self, key: Option<u64>, row: &R) -> Result<DirectId> {
+        self.check_row(row)?;
+        let place = with_images!(self, |images| {
+            self.part
+                .insert(self.arena, self.width, key, images, |cells| {
+                    row.store(cells)
+                })?
+        });
+        Ok(self.part.id(place))
+    }
+
+    /// The row, if there is one.
+    #[inline]
+    pub fn select<I: RowId>(&self, id: I) -> Option<R> {
+        let place = self.part.find(id)?;
+        Some(R::load(self.part.cells(self.width, place)))
+    }
+
+    /// Some columns of a row, in the order asked for.
+    pub fn select_columns<I: RowId>(&self, id: I, columns: &[usize]) -> Result<Option<Vec<u64>>> {
+        columns
+            .iter()
+            .try_for_each(|&column| self.check_column(column))?;
+        let Some(place) = self.part.find(id) else {
+            return Ok(None);
+        };
+        let cells = self.part.cells(self.width, place);
+        Ok(Some(columns.iter().map(|&column| cells[column]).collect()))
+    }
+
+    /// Replaces a row; says whether there was one.
+    #[inline]
+    pub fn update<I: RowId>(&mut self, id: I, row: &R) -> Result<bool> {
+        self.check_row(row)?;
+        let Some(place) = self.part.find(id) else {
+            return Ok(false);
+        };
+        self.change(place, |cells| row.store(cells))?;
+        Ok(true)
+    }
+
+    /// Sets some columns of a row; says whether there was one.
+    pub fn update_columns<I: RowId>(&mut self, id: I, values: &[(usize, u64)]) -> Result<bool> {
+        values
+            .iter()
+            .try_for_each(|&(column, _)| self.check_column(column))?;
+        let Some(place) = self.part.find(id) else {
+            return Ok(false);
+        };
+        self.change(place, |cells| set(cells, values))?;
+        Ok(true)
+    }
+
+    /// Sets some columns if all of `expected` have these values.
+    pub fn update_if<I: RowId>(
+        &mut self,
+        id: I,
+        expected: &[(usize, u64)],
+        values: &[(usize, u64)],
+    ) -> Result<Compared> {
+        expected
+            .iter()
+            .chain(values)
+            .try_for_each(|&(column, _)| self.check_column(column))?;
+        let Some(place) = self.part.find(id) else {
+            return Ok(Compared::NotFound);
+        };
+        let cells = self.part.cells(self.width, place);
+        if expected
+            .iter()
+            .any(|&(column, value)| cells[column] != value)
+        {
+            return Ok(Compared::Differs);
+        }
+        self.change(place, |cells| set(cells, values))?;
+        Ok(Compared::Updated)
+    }
+
+    /// Replaces the row of a key, or adds it; says whether there was one.
+    pub fn upsert(&mut self, key: SurrogateId, row: &R) -> Result<bool> {
+        self.check_owner(key)?;
+        if !self.part.is_keyed() {
+            return Err(Error::NotKeyed);
+        }
+        if self.update(key, row)? {
+            return Ok(true);
+        }
+        self.insert_at(Some(key.0), row)?;
+        Ok(false)
+    }
+
+    /// Removes a row; says whether there was one.
+    #[inline]
+    pub fn delete<I: RowId>(&mut self, id: I) -> Result<bool> {
+        let Some(place) = self.part.find(id) else {
+            return Ok(false);
+        };
+        with_images!(self, |images| self.part.delete(self.arena, place, images));
+        Ok(true)
+    }
+
+    /// Rows of this table in this shard.
+    pub fn count(&self) -> u64 {
+        self.part.len()
+    }
+
+    /// Bytes of this table's rows, and of its index, in this shard.
+    pub fn bytes(&self) -> (u64, u64) {
+        self.part.bytes()
+    }
+
+    /// Every row of this shard, in the order of their places.
+    pub fn scan(&self) -> impl Iterator<Item = (DirectId, R)> {
+        self.scan_slots(0..u32::MAX)
+    }
+
+    pub(crate) fn scan_slots(
+        &self,
+        slots: std::ops::Range<u32>,
+    ) -> impl Iterator<Item = (DirectId, R)> {
+        self.part.scan(slots).map(|place| {
+            (
+                self.part.id(place),
+                R::load(self.part.cells(self.width, place)),
+            )
+        })
+    }
+
+    pub(crate) fn slots_end(&self) -> u32 {
+        self.part.slots_end()
+    }
+
+    /// Starts reading the memory of a batch that comes next, so that it is there when that batch is
+    /// executed. A hint: any ids are harmless.
+    #[inline]
+    pub fn prepare<I: RowId>(&self, ids: &[I]) {
+        self.part.prepare(self.width, ids);
+    }
+
+    /// Tells that the batch that follows was [`prepare`](Self::prepare)d, and need not be asked for again.
+    #[inline]
+    pub fn prepared(mut self) -> Self {
+        self.memory = Memory::Asked;
+        self
+    }
+
+    /// Visits the row of each id in order.
+    #[inline]
+    pub fn select_each<I: RowId>(&mut self, ids: &[I], mut visit: impl FnMut(usize, Option<R>)) {
+        let width = self.width;
+        self.part.each(
+            width,
+            ids.len(),
+            self.memory,
+            |at| ids[at],
+            |part, at, place| {
+                visit(at, place.map(|place| R::load(part.cells(width, place))));
+            },
+        );
+    }
+
+    /// Replaces the row of each id; says how many there were.
+    #[inline]
+    pub fn update_batch<I: RowId>(&mut self, ids: &[I], rows: &[R]) -> Result<usize> {
+        check_lengths("ids and rows", ids.len(), rows.len())?;
+        rows.iter().try_for_each(|row| self.check_row(row))?;
+        let mut updated = 0;
+        if self.undo.is_some() {
+            for (&id, row) in ids.iter().zip(rows) {
+                updated += usize::from(self.update(id, row)?);
+            }
+            return Ok(updated);
+        }
+        let width = self.width;
+        self.part.each(
+            width,
+            ids.len(),
+            self.memory,
+            |at| ids[at],
+            |part, at, place| {
+                if let Some(place) = place {
+                    part.update(width, place, &mut Single, |cells| rows[at].store(cells));
+                    updated += 1;
+                }
+            },
+        );
+        Ok(updated)
+    }
+
+    /// Removes the row of each id; says how many there were.
+    #[inline]
+    pub fn delete_batch<I: RowId>(&mut self, ids: &[I]) -> Result<usize> {
+        let mut deleted = 0;
+        if self.undo.is_some() {
+            for &id in ids {
+                deleted += usize::from(self.delete(id)?);
+            }
+            return Ok(deleted);
+        }
+        let (width, arena) = (self.width, &mut *self.arena);
+        self.part.each(
+            width,
+            ids.len(),
+            self.memory,
+            |at| ids[at],
+            |part, _, place| {
+                if let Some(place) = place {
+                    part.delete(arena, place, &mut Single);
+                    deleted += 1;
+                }
+            },
+        );
+        Ok(deleted)
+    }
+
+    /// Adds rows, placed in this shard; their ids are appended to `ids`. On an error those before it
+    /// are there, and in `ids`.
+    #[inline]
+    pub fn insert_batch(&mut self, rows: &[R], ids: &mut Vec<DirectId>) -> Result<()> {
+        ids.reserve(rows.len());
+        for row in rows {
+            ids.push(self.insert(row)?);
+        }
+        Ok(())
+    }
+
+    /// Adds rows with keys of this shard; says how many were added. Rows whose key exists are left
+    /// out; on another error those before it are there.
+    #[inline]
+    pub fn insert_keyed_batch(&mut self, keys: &[SurrogateId], rows: &[R]) -> Result<usize> {
+        check_lengths("keys and rows", keys.len(), rows.len())?;
+        let mut inserted = 0;
+        self.prepare(&keys[..keys.len().min(INSERT_DISTANCE)]);
+        for (at, (key, row)) in keys.iter().zip(rows).enumerate() {
+            if let Some(&ahead) = keys.get(at + INSERT_DISTANCE) {
+                self.prepare(&[ahead]);
+            }
+            match self.insert_keyed(*key, row) {
+                Ok(_) => inserted += 1,
+                Err(Error::Duplicate { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(inserted)
+    }
+
+    /// Runs a mixture of operations on this table in order; [`Batch::outcomes`] tells what became of
+    /// each. Ids of other shards find nothing, and keys of other shards are not inserted.
+    pub fn run<I: RowId>(&mut self, batch: &mut Batch<R, I>) -> Result<()> {
+        let (table, operations) = batch.parts();
+        if table.key() != self.key {
+            return Err(Error::TableGone);
+        }
+        if I::KEYED {
+            for at in 0..operations.len() {
+                if matches!(operations.verb(at), Verb::Insert | Verb::Upsert) {
+                    self.check_owner(SurrogateId(operations.id(at).raw()))?;
+                }
+            }
+        }
+        let width = self.width;
+        let Some(undo) = &mut self.undo else {
+            self.part
+                .run::<R::Width, I>(self.arena, width, &mut operations.block());
+            return Ok(());
+        };
+        for at in 0..operations.len() {
+            undo.reserve(width.cells())?;
+            let (verb, id) = (operations.verb(at), operations.id(at));
+            let place = self.part.find(id);
+            let images = &mut undo.of_table(self.key.index);
+            let fill = |cells: &mut [u64]| cells.copy_from_slice(operations.row(at));
+            let done = self.part.one(
+                Means {
+                    arena: self.arena,
+                    width,
+                    images,
+                },
+                verb,
+                id,
+                place,
+                fill,
+            );
+            match (verb, place) {
+                (Verb::Select, Some(place)) => {
+                    operations.set(at, done.code, id.raw(), self.part.cells(width, place));
+                }
+                _ => operations.set(at, done.code, done.id, &[done.detail]),
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn change(&mut self, place: Place, change: impl FnOnce(&mut [u64])) -> Result<()> {
+        with_images!(self, |images| self
+            .part
+            .update(self.width, place, images, change));
+        Ok(())
+    }
+
+    #[inline]
+    fn check_owner(&self, key: SurrogateId) -> Result<()> {
+        let owner = key.shard_of(self.shards);
+        if owner == self.shard {
+            Ok(())
+        } else {
+            Err(Error::OtherShard {
+                key: key.0,
+                owner,
+                shard: self.shard,
+            })
+        }
+    }
+
+    #[inline]
+    fn check_row(&self, row: &R) -> Result<()> {
+        let (given, columns) = (row.columns(), self.width.cells());
+        if given == columns {
+            Ok(())
+        } else {
+            Err(Error::Width { given, columns })
+        }
+    }
+
+    fn check_column(&self, column: usize) -> Result<()> {
+        let columns = self.width.cells();
+        if column < columns {
+            Ok(())
+        } else {
+            Err(Error::Column { column, columns })
+        }
+    }
+}
+
+fn set(cells: &mut [u64], values: &[(usize, u64)]) {
+    for &(column, value) in values {
+        cells[column] = value;
+    }
+}
+
+pub(crate) fn check_lengths(what: &'static str, left: usize, right: usize) -> Result<()> {
+    if left == right {
+        Ok(())
+    } else {
+        Err(Error::Lengths { what, left, right })
+    }
+}

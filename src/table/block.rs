@@ -1,0 +1,85 @@
+//! A block: operations side by side, as a shard executes them.
+//!
+//! ```text
+//! ids      | u64 x n |   in: direct or surrogate ids     out: direct ids of inserted rows
+//! verbs    | u8  x n |   in
+//! outcomes | u8  x n |   out
+//! rows     | cells x n | in: rows of inserts, updates     out: rows of selects
+//! ```
+//! Structure of arrays: ids lie eight to a cache line, and what one side writes and the other reads
+//! shares no line with what goes the other way.
+
+use crate::error::{ArenaFull, Error};
+use crate::limits::PAGE_BYTES;
+
+/// What to do with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Verb {
+    Select,
+    Update,
+    Insert,
+    Delete,
+    Upsert,
+}
+
+/// What became of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    /// Not executed yet.
+    Pending,
+    Done,
+    /// An upsert that inserted.
+    Inserted,
+    NotFound,
+    Duplicate,
+    ArenaFull,
+    SlotsFull,
+}
+
+impl Code {
+    /// The code of an insert's error; its details go to the operation's id and first cell.
+    pub(super) fn of_error(error: &Error, id: &mut u64, cell: &mut u64) -> Self {
+        match error {
+            Error::ArenaFull(full) => {
+                let pages = |bytes: u64| bytes / PAGE_BYTES as u64;
+                *id = full.bound_bytes;
+                *cell = pages(full.used_bytes) << 32 | pages(full.asked_bytes);
+                Self::ArenaFull
+            }
+            Error::SlotsFull { shard } => {
+                *id = *shard as u64;
+                Self::SlotsFull
+            }
+            Error::Duplicate { .. } => Self::Duplicate,
+            other => unreachable!("an insert fails for memory, slots or its key, not: {other}"),
+        }
+    }
+
+    /// The error that [`Code::of_error`] took apart.
+    pub(crate) fn to_error(self, id: u64, cell: u64) -> Option<Error> {
+        let bytes = |pages: u64| (pages & u64::from(u32::MAX)) * PAGE_BYTES as u64;
+        match self {
+            Self::ArenaFull => Some(Error::ArenaFull(ArenaFull {
+                asked_bytes: bytes(cell),
+                used_bytes: bytes(cell >> 32),
+                bound_bytes: id,
+            })),
+            Self::SlotsFull => Some(Error::SlotsFull { shard: id as usize }),
+            Self::Duplicate => Some(Error::Duplicate { key: id }),
+            Self::Pending | Self::Done | Self::Inserted | Self::NotFound => None,
+        }
+    }
+}
+
+/// A block in memory that both its author and the shard can reach, each in turn.
+pub(crate) struct Block<'a> {
+    pub(crate) ids: &'a mut [u64],
+    pub(crate) verbs: &'a [Verb],
+    pub(crate) outcomes: &'a mut [Code],
+    /// `ids.len()` rows of the table's width.
+    pub(crate) rows: &'a mut [u64],
+    /// The verb of every operation, when it is one.
+    pub(crate) uniform: Option<Verb>,
+}

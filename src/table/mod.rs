@@ -1,0 +1,287 @@
+//! The rows of one table in one shard: insert, find, change, remove.
+//!
+//! # Parts
+//! [`slots`] places rows, the index finds keys, [`block`] is the form in which operations arrive,
+//! and [`execute`] runs many of them with their memory asked for in time. What a program sees of a
+//! table is in [`schema`] (its shape) and [`row`] (its rows).
+//!
+//! # Changes
+//! Every change checks first and writes after, so one operation needs no undo. A transaction of
+//! several passes [`BeforeImages`], which is told what was there before each change; freed slots
+//! then wait until it commits. A table does not know what the images are for: rolling back, or a
+//! journal.
+
+mod batch;
+mod block;
+mod execute;
+mod handle;
+mod row;
+mod schema;
+mod slots;
+mod width;
+
+#[cfg(test)]
+mod test;
+
+pub(crate) use batch::BatchOperations;
+pub use batch::{Batch, Outcome};
+pub(crate) use block::{Block, Code, Verb};
+pub(crate) use execute::{Means, Memory};
+pub use handle::Table;
+pub use row::{Cell, Row};
+pub use schema::{Column, Kind, Schema, Timestamp};
+pub(crate) use slots::Place;
+use slots::Slots;
+pub use width::{Dynamic, Fixed, Width};
+
+use crate::arena::Arena;
+use crate::error::{ArenaFull, Error};
+use crate::id::{DirectId, RowId, ShardIndex};
+use crate::index::{HashIndex, Keys, Probe};
+
+/// Is told what was there before a change.
+pub(crate) trait BeforeImages {
+    /// Whether slots of deleted rows stay reserved until the transaction ends.
+    const HOLDS_SLOTS: bool;
+    fn inserted(&mut self, slot: u32);
+    fn updating(&mut self, slot: u32, header: u64, cells: &[u64]);
+    fn deleted(&mut self, slot: u32, header: u64);
+}
+
+/// Nothing to remember: the operation is a transaction of its own.
+pub(crate) struct Single;
+
+impl BeforeImages for Single {
+    const HOLDS_SLOTS: bool = false;
+    #[inline(always)]
+    fn inserted(&mut self, _slot: u32) {}
+    #[inline(always)]
+    fn updating(&mut self, _slot: u32, _header: u64, _cells: &[u64]) {}
+    #[inline(always)]
+    fn deleted(&mut self, _slot: u32, _header: u64) {}
+}
+
+/// A shard's part of a table.
+pub(crate) struct TablePart {
+    slots: Slots,
+    index: Option<HashIndex>,
+    columns: usize,
+}
+
+impl Keys for Slots {
+    #[inline(always)]
+    fn key(&self, slot: u32) -> u64 {
+        self.key(self.place(slot))
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, slot: u32) {
+        self.prefetch_head(slot);
+    }
+}
+
+/// What a conditional update found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// The condition held; the row was changed.
+    Updated,
+    /// A column had another value; nothing changed.
+    Differs,
+    /// There is no such row.
+    NotFound,
+}
+
+impl TablePart {
+    /// An empty table, its index sized for `rows_expected` in this shard.
+    pub(crate) fn new(
+        arena: &mut Arena,
+        shard: ShardIndex,
+        columns: usize,
+        keyed: bool,
+        rows_expected: u64,
+    ) -> Result<Self, ArenaFull> {
+        let index = if keyed {
+            Some(HashIndex::new(arena, rows_expected)?)
+        } else {
+            None
+        };
+        Ok(Self {
+            slots: Slots::new(shard, columns, keyed),
+            index,
+            columns,
+        })
+    }
+
+    /// Gives all memory back.
+    pub(crate) fn release(self, arena: &mut Arena) {
+        self.slots.release(arena);
+        if let Some(mut index) = self.index {
+            index.release(arena);
+        }
+    }
+
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    pub(crate) fn is_keyed(&self) -> bool {
+        self.index.is_some()
+    }
+
+    /// Rows.
+    pub(crate) fn len(&self) -> u64 {
+        self.slots.live()
+    }
+
+    /// Bytes of rows, and of the index.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (
+            self.slots.bytes(),
+            self.index.as_ref().map_or(0, HashIndex::bytes),
+        )
+    }
+
+    /// The row that an id names.
+    #[inline(always)]
+    pub(crate) fn find<I: RowId>(&self, id: I) -> Option<Place> {
+        if I::KEYED {
+            self.find_key(id.raw())
+        } else {
+            self.slots.find(DirectId::from_u64(id.raw()))
+        }
+    }
+
+    #[inline]
+    fn find_key(&self, key: u64) -> Option<Place> {
+        let slot = self
+            .index
+            .as_ref()?
+            .find(Probe::new(key), key, &self.slots)?;
+        Some(self.slots.place(slot))
+    }
+
+    #[inline(always)]
+    pub(crate) fn id(&self, place: Place) -> DirectId {
+        self.slots.id(place)
+    }
+
+    #[inline(always)]
+    pub(crate) fn cells<W: Width>(&self, width: W, place: Place) -> &[u64] {
+        self.slots.cells(width, place)
+    }
+
+    /// Adds a row whose cells `fill` writes; `key` is there exactly for keyed tables.
+    #[inline(always)]
+    pub(crate) fn insert<W: Width>(
+        &mut self,
+        arena: &mut Arena,
+        width: W,
+        key: Option<u64>,
+        images: &mut impl BeforeImages,
+        fill: impl FnOnce(&mut [u64]),
+    ) -> Result<Place, Error> {
+        let place = match (key, &mut self.index) {
+            (None, None) => self.slots.reserve(arena)?,
+            (Some(key), Some(index)) => {
+                let probe = Probe::new(key);
+                if index.find(probe, key, &self.slots).is_some() {
+                    return Err(Error::Duplicate { key });
+                }
+                let place = self.slots.reserve(arena)?;
+                if let Err(full) = index.insert(arena, probe, place.slot(), &self.slots) {
+                    self.slots.give_back(arena, place.slot());
+                    return Err(full.into());
+                }
+                place
+            }
+            (Some(_), None) => return Err(Error::NotKeyed),
+            (None, Some(_)) => return Err(Error::KeyNeeded),
+        };
+        self.slots.enliven(place, key);
+        fill(self.slots.cells_mut(width, place));
+        images.inserted(place.slot());
+        Ok(place)
+    }
+
+    /// Changes a row in place.
+    #[inline(always)]
+    pub(crate) fn update<W: Width>(
+        &mut self,
+        width: W,
+        place: Place,
+        images: &mut impl BeforeImages,
+        change: impl FnOnce(&mut [u64]),
+    ) {
+        images.updating(
+            place.slot(),
+            self.slots.header(place),
+            self.slots.cells(width, place),
+        );
+        self.slots.touch(place);
+        change(self.slots.cells_mut(width, place));
+    }
+
+    /// Removes a row.
+    #[inline(always)]
+    pub(crate) fn delete<B: BeforeImages>(
+        &mut self,
+        arena: &mut Arena,
+        place: Place,
+        images: &mut B,
+    ) {
+        if let Some(index) = &mut self.index {
+            let removed = index.remove(Probe::new(self.slots.key(place)), place.slot());
+            debug_assert!(removed, "every living row of a keyed table is in its index");
+        }
+        images.deleted(place.slot(), self.slots.header(place));
+        self.slots.kill(place);
+        if !B::HOLDS_SLOTS {
+            self.slots.give_back(arena, place.slot());
+        }
+    }
+
+    /// Undoes an insert.
+    pub(crate) fn undo_insert(&mut self, arena: &mut Arena, slot: u32) {
+        self.delete(arena, self.slots.place(slot), &mut Single);
+    }
+
+    /// Undoes an update.
+    pub(crate) fn undo_update(&mut self, slot: u32, header: u64, cells: &[u64]) {
+        let place = self.slots.place(slot);
+        self.slots.restore(place, header);
+        self.slots
+            .cells_mut(Dynamic(self.columns), place)
+            .copy_from_slice(cells);
+    }
+
+    /// Undoes a delete whose slot was held. The index has room: it held this key before.
+    pub(crate) fn undo_delete(
+        &mut self,
+        arena: &mut Arena,
+        slot: u32,
+        header: u64,
+    ) -> Result<(), ArenaFull> {
+        let place = self.slots.place(slot);
+        if let Some(index) = &mut self.index {
+            index.insert(arena, Probe::new(self.slots.key(place)), slot, &self.slots)?;
+        }
+        self.slots.revive(place, header);
+        Ok(())
+    }
+
+    /// Lets later inserts have the slot of a row deleted by a transaction that commits.
+    pub(crate) fn free_slot(&mut self, arena: &mut Arena, slot: u32) {
+        self.slots.give_back(arena, slot);
+    }
+
+    /// Slots ever used: the end of a scan.
+    pub(crate) fn slots_end(&self) -> u32 {
+        self.slots.next()
+    }
+
+    /// The living rows in a range of slots, in slot order.
+    pub(crate) fn scan(&self, slots: std::ops::Range<u32>) -> impl Iterator<Item = Place> {
+        (slots.start..slots.end.min(self.slots.next()))
+            .filter_map(|slot| self.slots.find_slot(slot))
+    }
+}

@@ -1,0 +1,379 @@
+#![expect(unsafe_code, reason = "rows lie in arena memory")]
+//! Slots: where the rows of a table lie.
+//!
+//! ```text
+//! slot | header 8 | key 8 (keyed tables) | cells 8 x columns |
+//!
+//! header  63               23 22          1    0
+//!         | version 41       | generation 22 | live |
+//! ```
+//! A slab is a power-of-two number of slots in one extent, so a slot's address is a shift, a mask
+//! and one look into the array of slabs. Slots above `next` were never used. Freed slots wait on a
+//! stack, whose order is known, so that the rows of coming inserts can be asked for in time; when
+//! the arena has no room for the stack, they are linked through their own memory instead, so that a
+//! delete never fails.
+//!
+//! The version counts the changes of the row at its place. The generation changes when the row is
+//! deleted; a slot that has used up its generations is not given out again.
+
+use std::ptr::NonNull;
+
+use super::width::Width;
+use crate::arena::{Arena, Extent, prefetch, prefetch_range};
+use crate::error::{ArenaFull, Error};
+use crate::id::{DirectId, ShardIndex};
+use crate::limits::{GENERATION_MAX, SLAB_BYTES_MAX, SLOTS_MAX};
+
+const LIVE: u64 = 1;
+const GENERATION_SHIFT: u32 = 1;
+const VERSION_SHIFT: u32 = 23;
+const VERSION_ONE: u64 = 1 << VERSION_SHIFT;
+/// Live bit and generation: what a direct id must match.
+const IDENTITY_MASK: u64 = VERSION_ONE - 1;
+
+const HEADER_BYTES: usize = 8;
+const KEY_BYTES: usize = 8;
+
+/// Freed slots in one piece of the stack: 64 KiB.
+const FREE_CHUNK_SLOTS: usize = 16 << 10;
+
+/// How many inserts ahead a freed slot is asked for.
+const REUSE_DISTANCE: usize = 16;
+
+/// Marks the end of the linked list of freed slots.
+const NO_SLOT: u32 = u32::MAX;
+
+/// A slot and its address. Made only by [`Slots`], for a slot of its own; slabs never move, and are
+/// released only with the whole table, after which no place is used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    address: NonNull<u8>,
+    slot: u32,
+}
+
+impl Place {
+    pub(crate) fn slot(self) -> u32 {
+        self.slot
+    }
+
+    fn header(self) -> NonNull<u64> {
+        self.address.cast()
+    }
+}
+
+pub(crate) struct Slots {
+    slabs: Vec<NonNull<u8>>,
+    extents: Vec<Extent>,
+    stride: usize,
+    cells_offset: usize,
+    slab_shift: u32,
+    shard: u16,
+    next: u32,
+    live: u64,
+    free: FreeSlots,
+}
+
+struct FreeSlots {
+    chunks: Vec<Extent>,
+    addresses: Vec<NonNull<u32>>,
+    count: usize,
+    linked: u32,
+}
+
+impl Slots {
+    pub(super) fn new(shard: ShardIndex, columns: usize, keyed: bool) -> Self {
+        let cells_offset = HEADER_BYTES + if keyed { KEY_BYTES } else { 0 };
+        let stride = cells_offset + columns * 8;
+        Self {
+            slabs: Vec::new(),
+            extents: Vec::new(),
+            stride,
+            cells_offset,
+            slab_shift: (SLAB_BYTES_MAX / stride).ilog2(),
+            shard: shard as u16,
+            next: 0,
+            live: 0,
+            free: FreeSlots {
+                chunks: Vec::new(),
+                addresses: Vec::new(),
+                count: 0,
+                linked: NO_SLOT,
+            },
+        }
+    }
+
+    /// Gives all memory back.
+    pub(super) fn release(self, arena: &mut Arena) {
+        for extent in self.extents.into_iter().chain(self.free.chunks) {
+            arena.release(extent);
+        }
+    }
+
+    /// Rows.
+    pub(super) fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// Slots ever used; scans end here.
+    pub(super) fn next(&self) -> u32 {
+        self.next
+    }
+
+    /// Bytes of slabs and free stack.
+    pub(super) fn bytes(&self) -> u64 {
+        self.extents
+            .iter()
+            .chain(&self.free.chunks)
+            .map(|extent| extent.bytes)
+            .sum()
+    }
+
+    fn is_keyed(&self) -> bool {
+        self.cells_offset > HEADER_BYTES
+    }
+
+    /// The place of a slot that was used before.
+    #[inline(always)]
+    pub(super) fn place(&self, slot: u32) -> Place {
+        debug_assert!(slot < self.next);
+        let slab = slot as usize >> self.slab_shift;
+        let within = slot as usize & ((1 << self.slab_shift) - 1);
+        // SAFETY: a used slot's slab is in the array, and the slab has room for `1 << slab_shift` strides.
+        unsafe {
+            let address = self.slabs.get_unchecked(slab).add(within * self.stride);
+            Place { address, slot }
+        }
+    }
+
+    /// Starts reading a slot's memory; any number is harmless.
+    #[inline(always)]
+    pub(super) fn prefetch<W: Width>(&self, width: W, slot: u32) {
+        if slot < self.next {
+            let bytes = self.cells_offset + width.cells() * 8;
+            prefetch_range(self.place(slot).address.as_ptr(), bytes);
+        }
+    }
+
+    /// Starts reading the line with a slot's header and key.
+    #[inline(always)]
+    pub(super) fn prefetch_head(&self, slot: u32) {
+        if slot < self.next {
+            prefetch(self.place(slot).address.as_ptr());
+        }
+    }
+
+    /// The row that a direct id names, if it still lives.
+    #[inline(always)]
+    pub(super) fn find(&self, id: DirectId) -> Option<Place> {
+        if id.slot() >= self.next {
+            return None;
+        }
+        let place = self.place(id.slot());
+        let identity = u64::from(id.generation()) << GENERATION_SHIFT | LIVE;
+        (self.header(place) & IDENTITY_MASK == identity).then_some(place)
+    }
+
+    /// The row in a slot, if one lives there.
+    #[inline(always)]
+    pub(super) fn find_slot(&self, slot: u32) -> Option<Place> {
+        let place = self.place(slot);
+        (self.header(place) & LIVE != 0).then_some(place)
+    }
+
+    /// The direct id of a living row.
+    #[inline(always)]
+    pub(super) fn id(&self, place: Place) -> DirectId {
+        let generation = (self.header(place) >> GENERATION_SHIFT) as u32 & GENERATION_MAX;
+        DirectId::new(usize::from(self.shard), place.slot, generation)
+    }
+
+    #[inline(always)]
+    pub(super) fn header(&self, place: Place) -> u64 {
+        // SAFETY: a place is the aligned address of a slot of ours (see `Place`).
+        unsafe { place.header().read() }
+    }
+
+    #[inline(always)]
+    fn set_header(&mut self, place: Place, header: u64) {
+        // SAFETY: as above; `&mut self` excludes other references.
+        unsafe { place.header().write(header) };
+    }
+
+    /// The key of a slot of a keyed table.
+    #[inline(always)]
+    pub(super) fn key(&self, place: Place) -> u64 {
+        debug_assert!(self.is_keyed());
+        // SAFETY: slots of keyed tables have a key behind the header.
+        unsafe { place.header().add(1).read() }
+    }
+
+    #[inline(always)]
+    pub(super) fn cells<W: Width>(&self, width: W, place: Place) -> &[u64] {
+        debug_assert_eq!(self.cells_offset + width.cells() * 8, self.stride);
+        // SAFETY: the slot has the table's cells behind header and key; slab memory is initialised
+        // (zeros from the kernel, or earlier content), and `&self` excludes writers.
+        unsafe {
+            let cells = place.address.add(self.cells_offset).cast::<u64>();
+            std::slice::from_raw_parts(cells.as_ptr(), width.cells())
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn cells_mut<W: Width>(&mut self, width: W, place: Place) -> &mut [u64] {
+        debug_assert_eq!(self.cells_offset + width.cells() * 8, self.stride);
+        // SAFETY: as in `cells`; `&mut self` excludes every other reference.
+        unsafe {
+            let cells = place.address.add(self.cells_offset).cast::<u64>();
+            std::slice::from_raw_parts_mut(cells.as_ptr(), width.cells())
+        }
+    }
+
+    /// Counts a change of a living row.
+    #[inline(always)]
+    pub(super) fn touch(&mut self, place: Place) {
+        let header = self.header(place);
+        self.set_header(place, header.wrapping_add(VERSION_ONE));
+    }
+
+    /// Takes a slot for a new row. The row is not there before [`Slots::enliven`].
+    #[inline(always)]
+    pub(super) fn reserve(&mut self, arena: &mut Arena) -> Result<Place, Error> {
+        if self.free.count > 0 {
+            let slot = self.free.pop();
+            if let Some(ahead) = self.free.peek(REUSE_DISTANCE) {
+                prefetch_range(self.place(ahead).address.as_ptr(), self.stride);
+            }
+            return Ok(self.place(slot));
+        }
+        self.reserve_fresh(arena)
+    }
+
+    #[inline]
+    fn reserve_fresh(&mut self, arena: &mut Arena) -> Result<Place, Error> {
+        if self.free.linked != NO_SLOT {
+            let place = self.place(self.free.linked);
+            // SAFETY: a linked slot's first bytes behind the header hold the next one, written by `give_back`.
+            self.free.linked = unsafe { place.header().add(1).read() } as u32;
+            return Ok(place);
+        }
+        if self.next as usize >= self.slabs.len() << self.slab_shift {
+            self.add_slab(arena)?;
+        }
+        self.next += 1;
+        let place = self.place(self.next - 1);
+        // The first generation is 1, so that no direct id is 0.
+        self.set_header(place, 1 << GENERATION_SHIFT);
+        Ok(place)
+    }
+
+    #[cold]
+    fn add_slab(&mut self, arena: &mut Arena) -> Result<(), Error> {
+        let slots = 1_u64 << self.slab_shift;
+        if (self.slabs.len() as u64 + 1) * slots > SLOTS_MAX {
+            return Err(Error::SlotsFull {
+                shard: usize::from(self.shard),
+            });
+        }
+        let extent = arena.allocate(self.stride << self.slab_shift)?;
+        self.slabs.push(arena.address(extent));
+        self.extents.push(extent);
+        Ok(())
+    }
+
+    /// Makes a reserved slot a row: version and live bit. Key and cells are the caller's to write.
+    #[inline(always)]
+    pub(super) fn enliven(&mut self, place: Place, key: Option<u64>) {
+        let header = self.header(place);
+        self.set_header(place, header.wrapping_add(VERSION_ONE) | LIVE);
+        if let Some(key) = key {
+            debug_assert!(self.is_keyed());
+            // SAFETY: slots of keyed tables have a key behind the header.
+            unsafe { place.header().add(1).write(key) };
+        }
+        self.live += 1;
+    }
+
+    /// Ends a row's life; its slot is not given out before [`Slots::give_back`].
+    #[inline(always)]
+    pub(super) fn kill(&mut self, place: Place) {
+        let header = self.header(place);
+        let generation = (header + (1 << GENERATION_SHIFT)) & IDENTITY_MASK & !LIVE;
+        let version = (header & !IDENTITY_MASK).wrapping_add(VERSION_ONE);
+        self.set_header(place, version | generation);
+        self.live -= 1;
+    }
+
+    /// Undoes a [`Slots::kill`] whose slot was not given back.
+    pub(super) fn revive(&mut self, place: Place, header: u64) {
+        self.set_header(place, header);
+        self.live += 1;
+    }
+
+    /// Puts back a header as it was before a change that is undone.
+    pub(super) fn restore(&mut self, place: Place, header: u64) {
+        self.set_header(place, header);
+    }
+
+    /// Lets a later insert have the slot, unless its generations are spent.
+    #[inline(always)]
+    pub(super) fn give_back(&mut self, arena: &mut Arena, slot: u32) {
+        let place = self.place(slot);
+        if self.header(place) >> GENERATION_SHIFT & u64::from(GENERATION_MAX)
+            == u64::from(GENERATION_MAX)
+        {
+            return;
+        }
+        if !self.free.push(arena, slot) {
+            // SAFETY: a dead slot's memory behind the header is nobody's, and has at least eight bytes.
+            unsafe { place.header().add(1).write(u64::from(self.free.linked)) };
+            self.free.linked = slot;
+        }
+    }
+}
+
+impl FreeSlots {
+    #[inline(always)]
+    fn at(&self, index: usize) -> NonNull<u32> {
+        // SAFETY: callers pass an index below the capacity of the chunks.
+        unsafe {
+            self.addresses
+                .get_unchecked(index / FREE_CHUNK_SLOTS)
+                .add(index % FREE_CHUNK_SLOTS)
+        }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, arena: &mut Arena, slot: u32) -> bool {
+        if self.count == self.addresses.len() * FREE_CHUNK_SLOTS && self.add_chunk(arena).is_err() {
+            return false;
+        }
+        // SAFETY: `count` is below the capacity, which was just seen to.
+        unsafe { self.at(self.count).write(slot) };
+        self.count += 1;
+        true
+    }
+
+    #[cold]
+    fn add_chunk(&mut self, arena: &mut Arena) -> Result<(), ArenaFull> {
+        let extent = arena.allocate(FREE_CHUNK_SLOTS * size_of::<u32>())?;
+        self.addresses.push(arena.address(extent).cast());
+        self.chunks.push(extent);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> u32 {
+        self.count -= 1;
+        // SAFETY: entries below the old count were written by `push`.
+        unsafe { self.at(self.count).read() }
+    }
+
+    /// The slot that comes out after `distance` others.
+    #[inline(always)]
+    fn peek(&self, distance: usize) -> Option<u32> {
+        // SAFETY: entries below the count were written by `push`.
+        self.count
+            .checked_sub(distance + 1)
+            .map(|index| unsafe { self.at(index).read() })
+    }
+}

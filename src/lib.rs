@@ -9,6 +9,8 @@ mod limits;
 mod ring;
 mod session;
 mod shard;
+#[cfg(test)]
+mod simulation;
 mod table;
 mod transaction;
 

@@ -33,29 +33,33 @@
 //!
 //! # Why not a ring of a library
 //!
-//! Nanoseconds a message between two pinned cores, 10th percentile of runs of a million messages,
-//! 56 bytes each, capacity 1,024; beside rtrb 0.4.1, message by message and in chunks of 64. *Near*
-//! and *far* are two distances between the cores: a cache line there and back takes 75-90 or
-//! 380-430 ns.
+//! Nanoseconds a message between two pinned cores, 56 bytes each, 10th percentile of many short
+//! runs; beside rtrb 0.4.1, message by message and in chunks of 64. *Near* and *far* are two
+//! distances between the cores: a cache line there and back takes 75-90 or 380-430 ns. One way is
+//! given as a range over ends that work 0 to 4 ns on a message, which is what decides how often
+//! they meet on a line.
 //!
-//! | | ours | rtrb | in chunks |
+//! | near / far | ours | rtrb | in chunks |
 //! |---|---|---|---|
-//! | one way, near / far | 1.0 / 5.0 | 10.7 / 64 | 2.7 / 13 |
+//! | one way, 1,024 slots | 1.0-6.4 / 2.6-22 | 5.5-10.6 / 51-76 | 2.7 / 13 |
+//! | one way, 16 bytes | 3.6-6.1 / 3.9-22 | 2.1-3.6 / 18-35 | |
 //! | there and back, 64 under way | 9.1 / 37 | 14 / 91 | |
 //! | there and back, 8 under way | 17 / 77 | 29 / 117 | |
 //! | there and back, 1 under way | 121 / 572 | 121 / 510 | |
 //!
-//! So whoever sends single messages need not collect them first. The last row is the price: the
-//! waiting end polls the very line that the other end is filling. And it takes messages that fit
-//! one line: with 64 bytes, one way costs 10 / 54.
+//! So single messages of a line go about as fast as collected ones would, above all between far
+//! cores. Messages far smaller than a line between near cores are what it is worse at, and one
+//! message at a time between far ones: there the waiting end polls the line being filled. A
+//! message that needs a second line costs 10 / 54 one way: keep it to 56 bytes.
 //!
 //! # What is absent on purpose
 //!
 //! No length (nobody could use it before it is stale), no blocking, no waking (the owner of many
 //! rings decides how to wait), no batch calls (every slot publishes itself, so a batch would save
-//! nothing on the wire), no prefetching (the sequence of slots is regular enough for the processor:
-//! asking for the next slot made most cases slower), no cloning of ends. The memory is touched first by the thread that calls
-//! [`ring`], and so lies on its NUMA node: call it where the consumer runs.
+//! nothing on the wire), no prefetching (slots follow each other regularly enough for the
+//! processor; asking for the next one made most cases slower), no cloning of ends. The memory is
+//! touched first by the thread that calls [`ring`], and so lies on its NUMA node: call it where the
+//! consumer runs.
 #![expect(
     unsafe_code,
     reason = "messages move through slots that two threads take turns to own"

@@ -16,11 +16,18 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use host::Application;
+#[cfg(test)]
+pub(crate) use host::Host;
 pub(crate) use host::{Inside, Patience, enter_shard, is_inside_shard};
+#[cfg(test)]
+pub(crate) use link::Lane;
 pub(crate) use link::{Link, Peers};
 pub use pipeline::{Pipeline, Ticket};
 pub use resident::Resident;
+#[cfg(not(test))]
 use verbs::Port;
+#[cfg(test)]
+pub(crate) use verbs::Port;
 pub use verbs::Verbs;
 
 /// A thread's access to an engine.

@@ -48,6 +48,12 @@ impl Catalog {
         Ok(())
     }
 
+    /// Places of the catalog in use or free.
+    #[cfg(test)]
+    pub(crate) fn table_count(&self) -> usize {
+        self.tables.len()
+    }
+
     /// Drops a table and returns its memory to the system.
     pub(crate) fn drop_table(&mut self, key: TableKey) {
         if self.has(key)

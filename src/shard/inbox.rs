@@ -104,6 +104,21 @@ impl Mailbox {
     }
 }
 
+/// Whether what a client has sent is there yet: always, but for the simulation, which delays it.
+pub(crate) trait Delivery {
+    fn has_arrived(&mut self, lane: usize) -> bool;
+}
+
+/// Everything has arrived.
+pub(crate) struct Prompt;
+
+impl Delivery for Prompt {
+    #[inline(always)]
+    fn has_arrived(&mut self, _lane: usize) -> bool {
+        true
+    }
+}
+
 /// A shard's own end of everything that reaches it.
 pub(crate) struct Inbox {
     lanes: Vec<ServerLane>,
@@ -125,10 +140,13 @@ impl Inbox {
 
     /// Serves a bounded number of requests of each lane, then the commands.
     #[inline]
-    pub(super) fn serve(&mut self, shard: &mut Shard) -> usize {
+    pub(super) fn serve(&mut self, shard: &mut Shard, delivery: &mut impl Delivery) -> usize {
         let mut served = 0;
-        for lane in &mut self.lanes {
+        for (number, lane) in self.lanes.iter_mut().enumerate() {
             for _ in 0..TICK_REQUESTS_PER_LANE {
+                if !delivery.has_arrived(number) {
+                    break;
+                }
                 let Some(request) = lane.pop() else { break };
                 lane.answer(request.run(shard));
                 served += 1;

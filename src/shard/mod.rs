@@ -28,6 +28,9 @@ use crate::transaction::UndoLog;
 pub(crate) use catalog::Catalog;
 pub use context::Context;
 pub(crate) use context::{Shipped, panic_message};
+#[cfg(test)]
+pub(crate) use inbox::Delivery;
+use inbox::Prompt;
 pub(crate) use inbox::{Command, Inbox, Mailbox};
 pub(crate) use lane::{LaneMemory, ServerLane, Status};
 pub(crate) use request::{BlockLayout, BlockMemory, Request};
@@ -59,12 +62,21 @@ impl Shard {
     }
 
     /// Serves what waits in the inbox, a bounded part of it; says how many requests it served.
+    #[inline]
     pub(crate) fn tick(&mut self, inbox: &mut Inbox) -> usize {
-        inbox.serve(self)
+        inbox.serve(self, &mut Prompt)
     }
-}
 
-impl Shard {
+    /// As [`Shard::tick`], of what has arrived.
+    #[cfg(test)]
+    pub(crate) fn tick_delayed(
+        &mut self,
+        inbox: &mut Inbox,
+        delivery: &mut impl Delivery,
+    ) -> usize {
+        inbox.serve(self, delivery)
+    }
+
     /// The rows of a table in this shard; each change is a transaction of its own.
     #[inline]
     pub(crate) fn rows<R: crate::Row>(

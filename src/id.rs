@@ -11,6 +11,11 @@
 //! A surrogate id is any 64-bit key. One mixed hash of it decides the shard (from its low half) and
 //! the place in that shard's index (from its high half), so that the two are independent.
 
+#![expect(
+    unsafe_code,
+    reason = "ids are plain numbers, and slices of them are too"
+)]
+
 use std::fmt;
 
 use crate::limits::{GENERATION_MAX, SHARDS_MAX};
@@ -24,6 +29,7 @@ pub type ShardIndex = usize;
 /// place holds another row. It is a name within one table: used with another table it finds nothing
 /// or an unrelated row there, so keep ids with their table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct DirectId(u64);
 
 const SLOT_SHIFT: u32 = 22;
@@ -82,6 +88,7 @@ impl fmt::Debug for DirectId {
 
 /// The unique key of a row in a keyed table; any number is legal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
 pub struct SurrogateId(pub u64);
 
 /// The two ways to a row: [`DirectId`] and [`SurrogateId`].
@@ -94,6 +101,8 @@ pub trait RowId: Copy + fmt::Debug + Send + Sync + sealed::Sealed + 'static {
     fn raw(self) -> u64;
     /// The id of a plain number.
     fn from_raw(raw: u64) -> Self;
+    /// Ids as plain numbers.
+    fn raw_slice(ids: &[Self]) -> &[u64];
     /// The shard, of `shards`, that holds the row.
     fn shard_of(self, shards: usize) -> ShardIndex;
 }
@@ -109,6 +118,12 @@ impl RowId for DirectId {
     #[inline]
     fn from_raw(raw: u64) -> Self {
         Self(raw)
+    }
+
+    #[inline]
+    fn raw_slice(ids: &[Self]) -> &[u64] {
+        // SAFETY: the type is a transparent wrapper of `u64`.
+        unsafe { std::slice::from_raw_parts(ids.as_ptr().cast(), ids.len()) }
     }
 
     #[inline]
@@ -128,6 +143,12 @@ impl RowId for SurrogateId {
     #[inline]
     fn from_raw(raw: u64) -> Self {
         Self(raw)
+    }
+
+    #[inline]
+    fn raw_slice(ids: &[Self]) -> &[u64] {
+        // SAFETY: the type is a transparent wrapper of `u64`.
+        unsafe { std::slice::from_raw_parts(ids.as_ptr().cast(), ids.len()) }
     }
 
     #[inline]

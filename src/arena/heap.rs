@@ -44,7 +44,6 @@ mod test;
 use std::alloc::Layout;
 use std::cell::Cell;
 use std::fmt;
-use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -143,7 +142,8 @@ impl Heap {
     }
 
     /// Addresses of the region, if the heap has one; for reading back where its pages lie.
-    pub(crate) fn region(&self) -> Option<Range<usize>> {
+    #[cfg(test)]
+    pub(crate) fn region(&self) -> Option<std::ops::Range<usize>> {
         match &self.inner.source {
             #[cfg(feature = "mimalloc")]
             Source::Region(heap) => Some(heap.addresses()),

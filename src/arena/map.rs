@@ -1,8 +1,9 @@
+//! One anonymous mapping: reserved, asked to be of huge pages, bound to a node, and read back.
+
 #![expect(
     unsafe_code,
     reason = "address space and memory policy are system calls on raw memory"
 )]
-//! One anonymous mapping: reserved, asked to be of huge pages, bound to a node, and read back.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;

@@ -1,8 +1,9 @@
-#![expect(unsafe_code, reason = "the prefetch hint is an intrinsic")]
 //! The one hint that hides memory latency: start reading a line into the second-level cache.
 //!
 //! Into the second level, not the first: the first level's miss buffers admit some sixteen lines at
 //! a time, the second level's several times as many, which doubles the rate of random row reads.
+
+#![expect(unsafe_code, reason = "the prefetch hint is an intrinsic")]
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;

@@ -14,7 +14,7 @@ use super::task::{Task, Work};
 use crate::arena::{Arena, Binding, Heap, MapOptions};
 use crate::error::OpenError;
 use crate::limits::HEAP_BYTES;
-use crate::session::{Inside, Link, Patience, Peers, Resident, enter_shard};
+use crate::session::{Inside, Link, Patience, Peers, Resident, enter_shard, with_waker};
 use crate::shard::{Inbox, Mailbox, Shard, panic_message};
 
 /// What a shard's thread is to do before it serves.
@@ -161,6 +161,7 @@ fn serve(start: Start, arena: Arena, heap: &Heap, work: &SegQueue<Work>) {
         ..
     } = start;
     let mailbox = Arc::clone(&peers.mailboxes[seat.shard]);
+    with_waker(|waker| mailbox.set_waker(waker.clone()));
     let mut inbox = Inbox::new(Arc::clone(&mailbox));
     let mut shard = Shard::new(seat.shard, peers.shards(), arena, heap);
     let mut link = Link::new(peers, seat.shard);
@@ -183,7 +184,7 @@ fn serve(start: Start, arena: Arena, heap: &Heap, work: &SegQueue<Work>) {
                 return;
             } else if patience.pause(idle) {
                 inbox.sweep();
-                mailbox.park(|| inbox.is_ready() || !work.is_empty());
+                mailbox.park(|| inbox.is_ready() || !work.is_empty(), std::thread::park);
                 idle = 0;
             } else {
                 idle += 1;

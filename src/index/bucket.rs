@@ -1,8 +1,9 @@
+//! A bucket: ten tags and ten slots in one cache line.
+
 #![expect(
     unsafe_code,
     reason = "tags are compared eight at a time with vector instructions"
 )]
-//! A bucket: ten tags and ten slots in one cache line.
 
 /// Entries of a bucket.
 pub(super) const BUCKET_ENTRIES: usize = 10;
@@ -22,7 +23,7 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 
 impl Bucket {
     /// One bit for each entry with this tag.
-    #[inline]
+    #[inline(always)]
     pub(super) fn matches(&self, tag: u16) -> u32 {
         #[cfg(target_arch = "x86_64")]
         {
@@ -49,18 +50,18 @@ impl Bucket {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn slot(&self, entry: usize) -> u32 {
         self.slots[entry]
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn reach(&self) -> u16 {
         self.reach
     }
 
     /// Takes a free entry, if there is one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&mut self, tag: u16, slot: u32) -> bool {
         let free = self.matches(0);
         if free == 0 {
@@ -72,20 +73,20 @@ impl Bucket {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn clear(&mut self, entry: usize) {
         self.tags[entry] = 0;
     }
 
     /// Notes that a key of this bucket went `distance` buckets farther.
-    #[inline]
+    #[inline(always)]
     pub(super) fn displace(&mut self, distance: u16) {
         self.displaced += 1;
         self.reach = self.reach.max(distance);
     }
 
     /// Notes that a displaced key is gone.
-    #[inline]
+    #[inline(always)]
     pub(super) fn replace_one(&mut self) {
         self.displaced -= 1;
         if self.displaced == 0 {

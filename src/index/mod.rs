@@ -77,32 +77,49 @@ pub(crate) struct HashIndex {
 struct Entry {
     segment: u32,
     /// Directory bits that this segment's keys share.
-    depth: u8,
+    depth: u32,
     buckets: segment::Buckets,
 }
 
-/// A probe under way: the bucket to look in, and the tag to look for.
+/// A key and its hash.
 #[derive(Clone, Copy)]
 pub(crate) struct Probe {
+    pub(crate) key: u64,
     hash: u64,
 }
 
 impl Probe {
     /// A probe for a key.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(key: u64) -> Self {
-        Self {
-            hash: crate::id::hash(key),
-        }
+        let hash = crate::id::hash(key);
+        Self { key, hash }
     }
 
+    #[inline(always)]
     fn place(self) -> u32 {
         (self.hash >> 32) as u32
     }
 
+    #[inline(always)]
     fn tag(self) -> u16 {
         (self.hash as u16).max(1)
     }
+}
+
+/// Where a key was when it was asked for: good for a guess, whatever has happened since.
+#[derive(Clone, Copy)]
+pub(crate) struct Hint {
+    buckets: segment::Buckets,
+    home: u32,
+    tag: u16,
+}
+
+/// Where a key that is not there belongs.
+pub(crate) struct Vacancy {
+    segment: u32,
+    buckets: segment::Buckets,
+    home: u32,
 }
 
 impl HashIndex {
@@ -139,7 +156,7 @@ impl HashIndex {
         self.bytes += segment.bytes();
         self.directory.push(Entry {
             segment: self.segments.len() as u32,
-            depth: segment.depth() as u8,
+            depth: segment.depth(),
             buckets: segment.buckets(),
         });
         self.segments.push(segment);
@@ -168,78 +185,122 @@ impl HashIndex {
                 + self.segments.capacity() * size_of::<Segment>()) as u64
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self, probe: Probe) -> Entry {
         // A shift by the full width is avoided by going through 64 bits.
         let at = (u64::from(probe.place()) << self.depth) >> 32;
         self.directory[at as usize]
     }
 
-    /// Starts reading the probe's bucket.
-    #[inline]
-    pub(crate) fn prefetch(&self, probe: Probe) {
-        let entry = self.entry(probe);
-        entry
-            .buckets
-            .prefetch(entry.buckets.home(probe.place(), u32::from(entry.depth)));
+    /// Starts reading a key's bucket.
+    #[inline(always)]
+    pub(crate) fn ask(&self, probe: Probe) -> Hint {
+        let Entry { buckets, depth, .. } = self.entry(probe);
+        let home = buckets.home(probe.place(), depth);
+        buckets.prefetch(home);
+        Hint {
+            buckets,
+            home,
+            tag: probe.tag(),
+        }
     }
 
     /// The first slot whose tag matches, without asking for its key: right but for one in 9,000, so
-    /// good enough to start reading the row.
-    #[inline]
-    pub(crate) fn candidate(&self, probe: Probe) -> Option<u32> {
-        let entry = self.entry(probe);
-        let home = entry.buckets.home(probe.place(), u32::from(entry.depth));
-        entry.buckets.candidate(home, probe.tag())
+    /// good enough to start reading the row. The slot may be any number if the index has changed.
+    #[inline(always)]
+    pub(crate) fn candidate(&self, hint: Hint) -> Option<u32> {
+        hint.buckets.candidate(hint.home, hint.tag)
     }
 
     /// The slot of a key.
-    #[inline]
-    pub(crate) fn find(&self, probe: Probe, key: u64, keys: &impl Keys) -> Option<u32> {
-        let entry = self.entry(probe);
-        let home = entry.buckets.home(probe.place(), u32::from(entry.depth));
-        entry
-            .buckets
-            .find(home, probe.tag(), |slot| keys.key(slot) == key)
-            .map(|found| found.slot)
+    #[inline(always)]
+    pub(crate) fn find(&self, probe: Probe, keys: &impl Keys) -> Option<u32> {
+        self.seek(probe, keys).ok()
     }
 
-    /// Adds a key that is not there (the caller has looked).
-    #[inline]
+    /// The slot of a key, or where it belongs.
+    #[inline(always)]
+    pub(crate) fn seek(&self, probe: Probe, keys: &impl Keys) -> Result<u32, Vacancy> {
+        let Entry {
+            segment,
+            buckets,
+            depth,
+        } = self.entry(probe);
+        let home = buckets.home(probe.place(), depth);
+        match buckets.find(home, probe.tag(), |slot| keys.key(slot) == probe.key) {
+            Some(found) => Ok(found.slot),
+            None => Err(Vacancy {
+                segment,
+                buckets,
+                home,
+            }),
+        }
+    }
+
+    /// Adds a key where it belongs.
+    #[inline(always)]
     pub(crate) fn insert(
         &mut self,
         arena: &mut Arena,
         probe: Probe,
+        mut vacancy: Vacancy,
         slot: u32,
         keys: &impl Keys,
     ) -> Result<(), ArenaFull> {
-        let mut entry = self.entry(probe);
-        if self.segments[entry.segment as usize].is_full() {
-            self.grow(arena, probe, keys)?;
-            entry = self.entry(probe);
+        if self.segments[vacancy.segment as usize].is_full() {
+            vacancy = self.grow(arena, probe, keys)?;
         }
-        let home = entry.buckets.home(probe.place(), u32::from(entry.depth));
-        entry.buckets.insert(home, probe.tag(), slot);
-        self.segments[entry.segment as usize].count_up();
+        vacancy.buckets.insert(vacancy.home, probe.tag(), slot);
+        self.segments[vacancy.segment as usize].count_up();
         self.keys += 1;
         Ok(())
     }
 
     /// Removes the entry that refers to `slot`; says whether there was one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn remove(&mut self, probe: Probe, slot: u32) -> bool {
-        let entry = self.entry(probe);
-        let home = entry.buckets.home(probe.place(), u32::from(entry.depth));
-        let removed = entry.buckets.remove(home, probe.tag(), slot);
+        let Entry {
+            segment,
+            buckets,
+            depth,
+        } = self.entry(probe);
+        let home = buckets.home(probe.place(), depth);
+        let removed = buckets.remove(home, probe.tag(), slot);
         if removed {
-            self.segments[entry.segment as usize].count_down();
+            self.segments[segment as usize].count_down();
             self.keys -= 1;
         }
         removed
     }
 
+    /// Makes room in a key's segment; says where the key belongs now.
     #[cold]
-    fn grow(&mut self, arena: &mut Arena, probe: Probe, keys: &impl Keys) -> Result<(), ArenaFull> {
+    #[inline(never)]
+    fn grow(
+        &mut self,
+        arena: &mut Arena,
+        probe: Probe,
+        keys: &impl Keys,
+    ) -> Result<Vacancy, ArenaFull> {
+        self.grow_segment(arena, probe, keys)?;
+        let Entry {
+            segment,
+            buckets,
+            depth,
+        } = self.entry(probe);
+        Ok(Vacancy {
+            segment,
+            buckets,
+            home: buckets.home(probe.place(), depth),
+        })
+    }
+
+    fn grow_segment(
+        &mut self,
+        arena: &mut Arena,
+        probe: Probe,
+        keys: &impl Keys,
+    ) -> Result<(), ArenaFull> {
         let number = self.entry(probe).segment;
         let segment = &self.segments[number as usize];
         let count = segment.buckets().count();
@@ -317,7 +378,7 @@ impl HashIndex {
     fn name(&mut self, range: std::ops::Range<usize>, number: u32, segment: &Segment) {
         self.directory[range].fill(Entry {
             segment: number,
-            depth: segment.depth() as u8,
+            depth: segment.depth(),
             buckets: segment.buckets(),
         });
     }

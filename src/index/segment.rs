@@ -1,5 +1,6 @@
-#![expect(unsafe_code, reason = "buckets lie in arena memory")]
 //! A segment: a run of buckets in one extent, and the keys of one range of hashes.
+
+#![expect(unsafe_code, reason = "buckets lie in arena memory")]
 
 use std::ptr::NonNull;
 
@@ -87,27 +88,27 @@ impl Buckets {
     }
 
     /// The bucket that a place belongs to: its fraction of the segment's range.
-    #[inline]
+    #[inline(always)]
     pub(super) fn home(self, place: u32, depth: u32) -> u32 {
         let fraction = (u64::from(place) << depth) as u32;
         ((u64::from(fraction) * u64::from(self.count)) >> 32) as u32
     }
 
-    #[inline]
+    #[inline(always)]
     fn bucket(&self, number: u32) -> &Bucket {
         debug_assert!(number < self.count);
         // SAFETY: the number is below the count, and the segment lives (see the type).
         unsafe { self.first.add(number as usize).as_ref() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn bucket_mut(&mut self, number: u32) -> &mut Bucket {
         debug_assert!(number < self.count);
         // SAFETY: as above; the index is borrowed mutably by every caller, so no other reference exists.
         unsafe { self.first.add(number as usize).as_mut() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(self, number: u32) -> u32 {
         if number + 1 == self.count {
             0
@@ -116,12 +117,12 @@ impl Buckets {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn prefetch(self, number: u32) {
         crate::arena::prefetch(self.first.as_ptr().wrapping_add(number as usize).cast());
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn candidate(self, home: u32, tag: u16) -> Option<u32> {
         let bucket = self.bucket(home);
         let matches = bucket.matches(tag);
@@ -129,7 +130,7 @@ impl Buckets {
     }
 
     /// The entry with this tag whose slot is the one meant.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(
         self,
         home: u32,
@@ -159,7 +160,7 @@ impl Buckets {
     }
 
     /// Puts an entry into its home bucket, or the next one with room. The segment is never full.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(mut self, home: u32, tag: u16, slot: u32) {
         let mut number = home;
         let mut distance = 0;
@@ -174,7 +175,7 @@ impl Buckets {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn remove(mut self, home: u32, tag: u16, slot: u32) -> bool {
         let Some(found) = self.find(home, tag, |candidate| candidate == slot) else {
             return false;

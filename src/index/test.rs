@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 
 use super::{HashIndex, Keys, Probe};
 use crate::arena::{Arena, MapOptions};
+use crate::error::ArenaFull;
 
 struct Rows(Vec<u64>);
 
@@ -23,14 +24,24 @@ fn arena(bytes: u64) -> Arena {
     .unwrap()
 }
 
+fn insert(
+    index: &mut HashIndex,
+    arena: &mut Arena,
+    key: u64,
+    slot: u32,
+    rows: &Rows,
+) -> Result<(), ArenaFull> {
+    let probe = Probe::new(key);
+    let Err(vacancy) = index.seek(probe, rows) else {
+        panic!("key {key} is there")
+    };
+    index.insert(arena, probe, vacancy, slot, rows)
+}
+
 fn check(index: &HashIndex, rows: &Rows, model: &HashMap<u64, u32>) {
     assert_eq!(index.len(), model.len() as u64);
     for (&key, &slot) in model {
-        assert_eq!(
-            index.find(Probe::new(key), key, rows),
-            Some(slot),
-            "key {key}"
-        );
+        assert_eq!(index.find(Probe::new(key), rows), Some(slot), "key {key}");
     }
 }
 
@@ -43,9 +54,7 @@ fn every_key_is_found_through_growth_and_absent_keys_are_not() {
     for slot in 0..200_000_u32 {
         let key = u64::from(slot) * 3;
         rows.0.push(key);
-        index
-            .insert(&mut arena, Probe::new(key), slot, &rows)
-            .unwrap();
+        insert(&mut index, &mut arena, key, slot, &rows).unwrap();
         model.insert(key, slot);
         if slot.is_power_of_two() {
             check(&index, &rows, &model);
@@ -53,7 +62,7 @@ fn every_key_is_found_through_growth_and_absent_keys_are_not() {
     }
     check(&index, &rows, &model);
     for key in (0..200_000).map(|n| n * 3 + 1) {
-        assert_eq!(index.find(Probe::new(key), key, &rows), None);
+        assert_eq!(index.find(Probe::new(key), &rows), None);
     }
     let bytes_per_key = index.bytes() as f64 / model.len() as f64;
     assert!(bytes_per_key <= 14.0, "{bytes_per_key} bytes a key");
@@ -69,9 +78,7 @@ fn presized_index_does_not_grow_and_stays_small() {
         let used = arena.used_bytes();
         let rows = Rows((0..keys).map(|n| n * n).collect());
         for (slot, &key) in rows.0.iter().enumerate() {
-            index
-                .insert(&mut arena, Probe::new(key), slot as u32, &rows)
-                .unwrap();
+            insert(&mut index, &mut arena, key, slot as u32, &rows).unwrap();
         }
         let grown = arena.used_bytes() as f64 / used as f64;
         assert!(grown <= 1.3, "{keys} keys: grew {grown} times");
@@ -101,9 +108,7 @@ fn churn_over_many_generations_keeps_the_index_exact() {
             None => {
                 if let Some(slot) = free.pop() {
                     rows.0[slot as usize] = key;
-                    index
-                        .insert(&mut arena, Probe::new(key), slot, &rows)
-                        .unwrap();
+                    insert(&mut index, &mut arena, key, slot, &rows).unwrap();
                     model.insert(key, slot);
                 }
             }
@@ -124,7 +129,7 @@ fn full_arena_refuses_one_insert_and_harms_nothing() {
     let full = loop {
         let slot = rows.0.len() as u32;
         rows.0.push(u64::from(slot));
-        match index.insert(&mut arena, Probe::new(u64::from(slot)), slot, &rows) {
+        match insert(&mut index, &mut arena, u64::from(slot), slot, &rows) {
             Ok(()) => model.insert(u64::from(slot), slot),
             Err(full) => break full,
         };

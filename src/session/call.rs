@@ -1,5 +1,6 @@
-#![expect(unsafe_code, reason = "a shipped closure stays on its caller's stack")]
 //! Shipping a closure to a shard, and waiting for what it returns.
+
+#![expect(unsafe_code, reason = "a shipped closure stays on its caller's stack")]
 
 use super::host::Host;
 use super::link::{Answer, Link};

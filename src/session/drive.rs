@@ -8,7 +8,7 @@
 use crate::error::{Error, Result};
 use crate::id::{RowId, ShardIndex};
 use crate::shard::{BlockLayout, Request, Shard};
-use crate::table::{Means, Memory, Row, Single, Table, Verb, Width};
+use crate::table::{Means, Rolling, Row, Single, Table, Verb, Width};
 
 use super::host::Host;
 use super::link::Link;
@@ -226,8 +226,8 @@ fn execute<R: Row, O: Operations>(
     shard.operations += list.len() as u64;
     part.each(
         width,
+        Rolling::ALONE,
         list.len(),
-        Memory::Cold,
         |k| O::Id::from_raw(ids[k]),
         |part, k, place| {
             let (at, id) = (list[k] as usize, ids[k]);

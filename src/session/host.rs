@@ -1,6 +1,9 @@
 //! What a client does while it waits, and the shard that it may itself be.
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::Thread;
 
 use super::link::Lane;
 use crate::id::ShardIndex;
@@ -96,7 +99,7 @@ impl Host for Application {
     #[inline]
     fn pause(&mut self, round: u32, lane: &Lane) {
         if self.patience.pause(round) {
-            lane.park();
+            with_waker(|waker| lane.park(waker, std::thread::park));
         }
     }
 }
@@ -132,8 +135,23 @@ impl Host for Inside<'_> {
     }
 }
 
+/// Unparks a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 thread_local! {
+    static WAKER: Waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     static IS_SHARD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Lends what wakes the calling thread.
+pub(crate) fn with_waker<T>(lend: impl FnOnce(&Waker) -> T) -> T {
+    WAKER.with(lend)
 }
 
 /// Marks the calling thread as a shard's.

@@ -1,4 +1,3 @@
-#![expect(unsafe_code, reason = "parts of a payload are given out as blocks")]
 //! A client's ends of its lanes: open blocks, requests under way, answers.
 //!
 //! Nothing here waits. Whoever cannot go on is told so and tries again after others have moved,
@@ -13,8 +12,11 @@
 //! client, and not written by it again before the whole payload has passed. So the two caches hand
 //! lines over in one direction at a time.
 
+#![expect(unsafe_code, reason = "parts of a payload are given out as blocks")]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::task::Waker;
 
 use crate::error::{Error, Result};
 use crate::id::ShardIndex;
@@ -314,7 +316,7 @@ impl Lane {
         debug_assert!(self.pending() > 0);
         let mut status = self.memory.status(self.taken);
         if !status.is_answer() {
-            if !self.mailbox.has_ended() {
+            if !self.requests.is_abandoned() && !self.mailbox.has_ended() {
                 return Answer::NotYet;
             }
             // What the shard answered before its end is seen now, if not before.
@@ -343,10 +345,10 @@ impl Lane {
             .filter_map(|sent| sent.block)
     }
 
-    /// Parks until the oldest request is answered, or the shard has ended, or for no reason.
-    pub(crate) fn park(&self) {
-        if self.memory.wait_for(self.taken) && !self.mailbox.has_ended() {
-            std::thread::park();
+    /// Sleeps until the oldest request is answered, or the shard has ended, or for no reason.
+    pub(crate) fn park(&self, waker: &Waker, sleep: impl FnOnce()) {
+        if self.memory.wait_for(self.taken, waker) && !self.mailbox.has_ended() {
+            sleep();
         }
     }
 }

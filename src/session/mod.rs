@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use host::Application;
 #[cfg(test)]
 pub(crate) use host::Host;
-pub(crate) use host::{Inside, Patience, enter_shard, is_inside_shard};
+pub(crate) use host::{Inside, Patience, enter_shard, is_inside_shard, with_waker};
 #[cfg(test)]
 pub(crate) use link::Lane;
 pub(crate) use link::{Link, Peers};

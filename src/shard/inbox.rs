@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::task::Waker;
 
 use crossbeam_queue::ArrayQueue;
 
@@ -36,7 +36,7 @@ pub(crate) struct Mailbox {
 #[derive(Default)]
 struct Doorbell {
     parked: AtomicBool,
-    thread: OnceLock<Thread>,
+    waker: OnceLock<Waker>,
 }
 
 impl Mailbox {
@@ -69,19 +69,23 @@ impl Mailbox {
     #[cold]
     fn wake(&self) {
         if self.doorbell.parked.swap(false, Ordering::Relaxed)
-            && let Some(thread) = self.doorbell.thread.get()
+            && let Some(waker) = self.doorbell.waker.get()
         {
-            thread.unpark();
+            waker.wake_by_ref();
         }
     }
 
-    /// Shard: parks the calling thread, which serves this mailbox, unless there is something to do.
-    pub(crate) fn park(&self, is_ready: impl Fn() -> bool) {
-        self.doorbell.thread.get_or_init(std::thread::current);
+    /// Who wakes the shard's thread: to be told before the first [`Mailbox::park`].
+    pub(crate) fn set_waker(&self, waker: Waker) {
+        self.doorbell.waker.get_or_init(|| waker);
+    }
+
+    /// Shard: sleeps until woken, or for no reason, unless there is something to do.
+    pub(crate) fn park(&self, is_ready: impl Fn() -> bool, sleep: impl FnOnce()) {
         self.doorbell.parked.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !is_ready() && self.commands.is_empty() {
-            std::thread::park();
+            sleep();
         }
         self.doorbell.parked.store(false, Ordering::Relaxed);
     }

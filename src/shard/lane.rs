@@ -14,7 +14,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Thread;
+use std::task::Waker;
 
 use crossbeam_utils::CachePadded;
 
@@ -47,7 +47,7 @@ pub(crate) struct LaneMemory {
     replies: Box<[CachePadded<AtomicU32>]>,
     payload: Payload,
     /// Whom to wake when a waiting request is answered.
-    waiter: Mutex<Option<Thread>>,
+    waiter: Mutex<Option<Waker>>,
 }
 
 impl LaneMemory {
@@ -83,9 +83,9 @@ impl LaneMemory {
         Status(self.reply(number).load(Ordering::Acquire))
     }
 
-    /// Client: asks to be woken by the answer to `number`. Says whether to park: not if it is here.
-    pub(crate) fn wait_for(&self, number: u64) -> bool {
-        *self.waiter.lock().unwrap_or_else(PoisonError::into_inner) = Some(std::thread::current());
+    /// Client: asks to be woken by the answer to `number`. Says whether to sleep: not if it is here.
+    pub(crate) fn wait_for(&self, number: u64, waker: &Waker) -> bool {
+        *self.waiter.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker.clone());
         // Release shows the waiter to the shard that sees WAITING; acquire as in `status`.
         let from = Status::PENDING.0;
         match self.reply(number).compare_exchange(
@@ -112,8 +112,8 @@ impl LaneMemory {
     /// Shard: wakes the client, if it ever waited.
     #[cold]
     pub(crate) fn wake(&self) {
-        if let Some(thread) = &*self.waiter.lock().unwrap_or_else(PoisonError::into_inner) {
-            thread.unpark();
+        if let Some(waker) = &*self.waiter.lock().unwrap_or_else(PoisonError::into_inner) {
+            waker.wake_by_ref();
         }
     }
 }

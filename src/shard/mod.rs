@@ -23,7 +23,9 @@ mod request;
 mod rows;
 
 use crate::arena::{Arena, Heap};
+use crate::error::Result;
 use crate::id::ShardIndex;
+use crate::table::{Row, Table};
 use crate::transaction::UndoLog;
 pub(crate) use catalog::Catalog;
 pub use context::Context;
@@ -79,10 +81,7 @@ impl Shard {
 
     /// The rows of a table in this shard; each change is a transaction of its own.
     #[inline]
-    pub(crate) fn rows<R: crate::Row>(
-        &mut self,
-        table: &crate::Table<R>,
-    ) -> crate::Result<Rows<'_, R>> {
+    pub(crate) fn rows<R: Row>(&mut self, table: &Table<R>) -> Result<Rows<'_, R>> {
         Rows::new(
             table,
             self.catalog.table(table.key())?,

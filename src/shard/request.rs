@@ -1,13 +1,14 @@
-#![expect(
-    unsafe_code,
-    reason = "blocks lie in memory that client and shard use in turn"
-)]
 //! What travels to a shard: a request of one cache line, and the block or call that it points at.
 //!
 //! A request names a function compiled for one row width and one kind of id, so the shard executes
 //! the client's types without knowing them. Whoever makes a request hands its memory to the shard;
 //! it is the client's again when the reply is there. Both kinds of memory (a lane's payload, the
 //! stack of a caller that waits) outlive the reply: see [`Request::block`] and [`Request::call`].
+
+#![expect(
+    unsafe_code,
+    reason = "blocks lie in memory that client and shard use in turn"
+)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;

@@ -4,7 +4,7 @@ use crate::arena::Arena;
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId, TableKey};
 use crate::table::{
-    Batch, Compared, Means, Memory, Place, Row, Single, Table, TablePart, Verb, Width,
+    Batch, Compared, Means, Place, Rolling, Row, RowPart, Single, Table, TablePart, Verb, Width,
 };
 use crate::transaction::UndoLog;
 
@@ -24,11 +24,8 @@ pub struct Rows<'a, R: Row> {
     key: TableKey,
     shard: ShardIndex,
     shards: usize,
-    memory: Memory,
+    rolling: Rolling<'a>,
 }
-
-/// How many inserts ahead an index bucket is asked for.
-const INSERT_DISTANCE: usize = 32;
 
 /// Runs an operation with the images that its transaction needs.
 macro_rules! with_images {
@@ -56,7 +53,7 @@ impl<'a, R: Row> Rows<'a, R> {
         shards: usize,
     ) -> Result<Self> {
         debug_assert_eq!(table.width().cells(), part.columns());
-        let (width, key, memory) = (table.width(), table.key(), Memory::Cold);
+        let (width, key, rolling) = (table.width(), table.key(), Rolling::ALONE);
         Ok(Self {
             part,
             arena,
@@ -65,7 +62,7 @@ impl<'a, R: Row> Rows<'a, R> {
             key,
             shard,
             shards,
-            memory,
+            rolling,
         })
     }
 
@@ -216,17 +213,40 @@ impl<'a, R: Row> Rows<'a, R> {
         self.part.slots_end()
     }
 
-    /// Starts reading the memory of a batch that comes next, so that it is there when that batch is
-    /// executed. A hint: any ids are harmless.
+    /// Tells which ids the next batch will have: their memory is asked for while this batch runs. A
+    /// hint; any ids are harmless.
+    ///
+    /// ```
+    /// # use ancile::{Engine, Schema, DirectId};
+    /// # let engine = Engine::builder().shards(1).arena_bytes(64 << 20).build()?;
+    /// # let table = engine.create_table::<[u64; 1]>("t", Schema::cells(1))?;
+    /// let sum = engine.spawn(0, move |resident| {
+    ///     let mut ids = Vec::new();
+    ///     let rows = vec![[1]; 1_000];
+    ///     resident.rows(&table)?.insert_batch(&rows, &mut ids)?;
+    ///     let mut sum = 0;
+    ///     let mut batches = ids.chunks(64).peekable();
+    ///     while let Some(batch) = batches.next() {
+    ///         let next = batches.peek().copied().unwrap_or_default();
+    ///         let mut rows = resident.rows(&table)?.announced().followed_by(next);
+    ///         rows.select_each(batch, |_, row| sum += row.map_or(0, |[value]| value));
+    ///     }
+    ///     Ok::<_, ancile::Error>(sum)
+    /// })?;
+    /// assert_eq!(sum.join()??, 1_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
-    pub fn prepare<I: RowId>(&self, ids: &[I]) {
-        self.part.prepare(self.width, ids);
+    pub fn followed_by<I: RowId>(mut self, next: &'a [I]) -> Self {
+        self.rolling.next = I::raw_slice(next);
+        self
     }
 
-    /// Tells that the batch that follows was [`prepare`](Self::prepare)d, and need not be asked for again.
+    /// Tells that this batch's ids were given to [`followed_by`](Self::followed_by) in the batch
+    /// before, so that they need not be asked for again.
     #[inline]
-    pub fn prepared(mut self) -> Self {
-        self.memory = Memory::Asked;
+    pub fn announced(mut self) -> Self {
+        self.rolling.announced = true;
         self
     }
 
@@ -236,8 +256,8 @@ impl<'a, R: Row> Rows<'a, R> {
         let width = self.width;
         self.part.each(
             width,
+            self.rolling,
             ids.len(),
-            self.memory,
             |at| ids[at],
             |part, at, place| {
                 visit(at, place.map(|place| R::load(part.cells(width, place))));
@@ -260,8 +280,8 @@ impl<'a, R: Row> Rows<'a, R> {
         let width = self.width;
         self.part.each(
             width,
+            self.rolling,
             ids.len(),
-            self.memory,
             |at| ids[at],
             |part, at, place| {
                 if let Some(place) = place {
@@ -286,8 +306,11 @@ impl<'a, R: Row> Rows<'a, R> {
         let (width, arena) = (self.width, &mut *self.arena);
         self.part.each(
             width,
+            Rolling {
+                part: RowPart::Head,
+                ..self.rolling
+            },
             ids.len(),
-            self.memory,
             |at| ids[at],
             |part, _, place| {
                 if let Some(place) = place {
@@ -316,11 +339,11 @@ impl<'a, R: Row> Rows<'a, R> {
     pub fn insert_keyed_batch(&mut self, keys: &[SurrogateId], rows: &[R]) -> Result<usize> {
         check_lengths("keys and rows", keys.len(), rows.len())?;
         let mut inserted = 0;
-        self.prepare(&keys[..keys.len().min(INSERT_DISTANCE)]);
+        self.part
+            .ask_first(self.rolling, SurrogateId::raw_slice(keys));
         for (at, (key, row)) in keys.iter().zip(rows).enumerate() {
-            if let Some(&ahead) = keys.get(at + INSERT_DISTANCE) {
-                self.prepare(&[ahead]);
-            }
+            self.part
+                .ask_ahead(self.rolling, SurrogateId::raw_slice(keys), at);
             match self.insert_keyed(*key, row) {
                 Ok(_) => inserted += 1,
                 Err(Error::Duplicate { .. }) => {}

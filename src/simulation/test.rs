@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use super::{Choices, Setting, World};
 use crate::error::Error;
-use crate::id::{SurrogateId, hash};
+use crate::id::{DirectId, RowId, SurrogateId, hash};
 use crate::session::Verbs;
+use crate::shard::Rows;
 use crate::table::{Batch, Outcome, Schema, Table};
 
 /// Runs a scenario for many seeds; prints the one that fails.
@@ -121,78 +122,101 @@ fn resident_that_floods_others_serves_those_who_flood_it() {
 #[test]
 fn random_verbs_over_any_shards_match_a_model() {
     for_seeds(0..60, |world| {
-        let keyed = keyed(world);
-        let direct = world.table::<[u64; 2]>("direct", &Schema::cells(2));
-        let mut client = world.client();
-        let mut by_key: BTreeMap<u64, [u64; 2]> = BTreeMap::new();
-        let mut by_place = Vec::new();
+        let mut case = Case {
+            keyed: keyed(world),
+            direct: world.table("direct", &Schema::cells(2)),
+            client: world.client(),
+            by_key: BTreeMap::new(),
+            by_place: Vec::new(),
+        };
         for step in 0..250 {
-            let key = world.choices.below(60);
-            let row = [step, hash(step)];
-            match world.choices.below(9) {
-                0 => {
-                    let result = client.insert_keyed(&keyed, SurrogateId(key), &row);
-                    match by_key.entry(key) {
-                        std::collections::btree_map::Entry::Occupied(_) => {
-                            assert_eq!(result, Err(Error::Duplicate { key }));
-                        }
-                        std::collections::btree_map::Entry::Vacant(entry) => {
-                            let id = result.unwrap();
-                            assert_eq!(client.select(&keyed, id).unwrap(), Some(row));
-                            entry.insert(row);
-                        }
-                    }
-                }
-                1 => {
-                    let there = client.upsert(&keyed, SurrogateId(key), &row).unwrap();
-                    assert_eq!(there, by_key.insert(key, row).is_some());
-                }
-                2 => {
-                    let there = client.delete(&keyed, SurrogateId(key)).unwrap();
-                    assert_eq!(there, by_key.remove(&key).is_some());
-                }
-                3 => {
-                    let there = client
-                        .update_columns(&keyed, SurrogateId(key), &[(1, step)])
-                        .unwrap();
-                    let expected = by_key.get_mut(&key).map(|row| row[1] = step);
-                    assert_eq!(there, expected.is_some());
-                }
-                4 => by_place.push((client.insert(&direct, &row).unwrap(), Some(row))),
-                5 if !by_place.is_empty() => {
-                    let at = world.choices.below(by_place.len() as u64) as usize;
-                    let (id, old) = by_place[at];
-                    assert_eq!(client.delete(&direct, id).unwrap(), old.is_some());
-                    by_place[at].1 = None;
-                }
-                6 => {
-                    let ids: Vec<_> = by_place.iter().map(|(id, _)| *id).collect();
-                    let rows = client.select_batch(&direct, &ids).unwrap();
-                    assert_eq!(
-                        rows,
-                        by_place.iter().map(|(_, row)| *row).collect::<Vec<_>>()
-                    );
-                }
-                7 => check_batch(&mut client, &keyed, &mut by_key, step),
-                _ => {
-                    let row = client.select(&keyed, SurrogateId(key)).unwrap();
-                    assert_eq!(row, by_key.get(&key).copied());
+            case.step(world, step);
+        }
+        case.check_scan();
+    });
+}
+
+/// A client, and what it must find.
+struct Case {
+    keyed: Table<[u64; 2]>,
+    direct: Table<[u64; 2]>,
+    client: super::Client,
+    by_key: BTreeMap<u64, [u64; 2]>,
+    by_place: Vec<(DirectId, Option<[u64; 2]>)>,
+}
+
+impl Case {
+    fn step(&mut self, world: &World, step: u64) {
+        let Self {
+            keyed,
+            direct,
+            client,
+            by_key,
+            by_place,
+        } = self;
+        let key = world.choices.below(60);
+        let row = [step, hash(step)];
+        match world.choices.below(9) {
+            0 => {
+                let result = client.insert_keyed(keyed, SurrogateId(key), &row);
+                if by_key.contains_key(&key) {
+                    assert_eq!(result, Err(Error::Duplicate { key }));
+                } else {
+                    assert_eq!(client.select(keyed, result.unwrap()).unwrap(), Some(row));
+                    by_key.insert(key, row);
                 }
             }
+            1 => {
+                let there = client.upsert(keyed, SurrogateId(key), &row).unwrap();
+                assert_eq!(there, by_key.insert(key, row).is_some());
+            }
+            2 => {
+                let there = client.delete(keyed, SurrogateId(key)).unwrap();
+                assert_eq!(there, by_key.remove(&key).is_some());
+            }
+            3 => {
+                let there = client
+                    .update_columns(keyed, SurrogateId(key), &[(1, step)])
+                    .unwrap();
+                let expected = by_key.get_mut(&key).map(|row| row[1] = step);
+                assert_eq!(there, expected.is_some());
+            }
+            4 => by_place.push((client.insert(direct, &row).unwrap(), Some(row))),
+            5 if !by_place.is_empty() => {
+                let at = world.choices.below(by_place.len() as u64) as usize;
+                let (id, old) = by_place[at];
+                assert_eq!(client.delete(direct, id).unwrap(), old.is_some());
+                by_place[at].1 = None;
+            }
+            6 => {
+                let ids: Vec<_> = by_place.iter().map(|(id, _)| *id).collect();
+                let rows = client.select_batch(direct, &ids).unwrap();
+                assert_eq!(
+                    rows,
+                    by_place.iter().map(|(_, row)| *row).collect::<Vec<_>>()
+                );
+            }
+            7 => check_batch(client, keyed, by_key, step),
+            _ => {
+                let row = client.select(keyed, SurrogateId(key)).unwrap();
+                assert_eq!(row, by_key.get(&key).copied());
+            }
         }
+    }
+
+    fn check_scan(&mut self) {
         let mut scanned = BTreeMap::new();
-        client
-            .scan(&keyed, |_, id, row| {
-                assert!(scanned.insert(id, row).is_none());
-                std::ops::ControlFlow::Continue(())
-            })
-            .unwrap();
+        let visit = |_: &mut _, id, row| {
+            assert!(scanned.insert(id, row).is_none());
+            std::ops::ControlFlow::Continue(())
+        };
+        self.client.scan(&self.keyed, visit).unwrap();
         let mut scanned: Vec<_> = scanned.into_values().collect();
-        let mut expected: Vec<_> = by_key.into_values().collect();
+        let mut expected: Vec<_> = self.by_key.values().copied().collect();
         scanned.sort_unstable();
         expected.sort_unstable();
         assert_eq!(scanned, expected);
-    });
+    }
 }
 
 fn check_batch(
@@ -244,48 +268,21 @@ fn transactions_that_fail_or_panic_leave_no_trace() {
         let table = keyed(world);
         let mut client = world.client();
         let shards = world.peers.shards();
-        let keys: Vec<SurrogateId> = (0..200)
+        let mut own = (0..)
             .map(SurrogateId)
-            .filter(|key| crate::RowId::shard_of(*key, shards) == 0)
-            .take(20)
-            .collect();
+            .filter(|key| key.shard_of(shards) == 0);
+        let keys: Vec<SurrogateId> = own.by_ref().take(20).collect();
+        let mut spare: Vec<SurrogateId> = own.take(100).collect();
         for &key in &keys {
             client.insert_keyed(&table, key, &[100, 0]).unwrap();
         }
-        let mut spare: Vec<SurrogateId> = (1_000..1_400)
-            .map(SurrogateId)
-            .filter(|key| crate::RowId::shard_of(*key, shards) == 0)
-            .collect();
         for _ in 0..100 {
             let from = keys[world.choices.below(keys.len() as u64) as usize];
             let to = keys[world.choices.below(keys.len() as u64) as usize];
             let (fate, extra) = (world.choices.below(4), spare.last().copied());
             let result = client.on(0, |context| {
                 let mut rows = context.rows(&table)?;
-                let Some(mut source) = rows.select(from) else {
-                    return Err(Error::Closed);
-                };
-                source[0] -= 10;
-                rows.update(from, &source)?;
-                rows.delete(to)?;
-                if let Some(extra) = extra {
-                    rows.insert_keyed(extra, &[1, 1])?;
-                }
-                if fate == 0 {
-                    std::panic::panic_any("as planned");
-                }
-                if fate == 1 {
-                    rows.insert_keyed(from, &[0, 0])?;
-                }
-                let left = if from == to { 90 } else { 110 };
-                rows.insert_keyed(to, &[left, 0])?;
-                let Some(mut target) = rows.select(to) else {
-                    return Err(Error::Closed);
-                };
-                target[0] = 100;
-                rows.update(to, &target)?;
-                rows.update(from, &[100, 0])?;
-                Ok(())
+                shuffle_to_and_fro(&mut rows, from, to, extra, fate)
             });
             match fate {
                 0 => assert_eq!(
@@ -294,7 +291,6 @@ fn transactions_that_fail_or_panic_leave_no_trace() {
                         message: "as planned".to_owned()
                     })
                 ),
-                1 if from == to => assert_eq!(result, Err(Error::Duplicate { key: to.0 })),
                 1 => assert_eq!(result, Err(Error::Duplicate { key: from.0 })),
                 _ => {
                     result.unwrap();
@@ -302,17 +298,40 @@ fn transactions_that_fail_or_panic_leave_no_trace() {
                 }
             }
             for &key in &keys {
-                assert_eq!(
-                    client.select(&table, key).unwrap(),
-                    Some([100, 0]),
-                    "{key:?} after fate {fate}"
-                );
+                let row = client.select(&table, key).unwrap();
+                assert_eq!(row, Some([100, 0]), "{key:?} after fate {fate}");
             }
             if let Some(extra) = spare.last() {
                 assert_eq!(client.select(&table, *extra).unwrap(), None);
             }
         }
     });
+}
+
+/// Changes rows in every way; if it comes to its end, they are as before, and `extra` is there.
+fn shuffle_to_and_fro(
+    rows: &mut Rows<'_, [u64; 2]>,
+    from: SurrogateId,
+    to: SurrogateId,
+    extra: Option<SurrogateId>,
+    fate: u64,
+) -> Result<(), Error> {
+    rows.update(from, &[90, 1])?;
+    rows.delete(to)?;
+    if let Some(extra) = extra {
+        rows.insert_keyed(extra, &[1, 1])?;
+    }
+    rows.insert_keyed(to, &[110, 2])?;
+    match fate {
+        0 => std::panic::panic_any("as planned"),
+        1 => {
+            rows.insert_keyed(from, &[0, 0])?;
+        }
+        _ => {}
+    }
+    rows.update_columns(to, &[(0, 100), (1, 0)])?;
+    rows.update(from, &[100, 0])?;
+    Ok(())
 }
 
 #[test]

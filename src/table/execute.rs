@@ -7,9 +7,12 @@
 //! slot, whose row is asked for. Operation `i` then verifies the key in the row. A candidate is only
 //! a guess: what operations in between change is seen, because the row must live and have the key,
 //! and whoever fails that is looked up anew.
+//!
+//! A batch that knows the next one keeps rolling into it, so that short batches, one after the other,
+//! run like a long one. Asking twice for the same line costs next to nothing.
 
 use super::{
-    BeforeImages, Block, Code, DirectId, Place, Probe, RowId, Single, TablePart, Verb, Width,
+    BeforeImages, Block, Code, DirectId, Hint, Place, Probe, RowId, Single, TablePart, Verb, Width,
 };
 use crate::arena::Arena;
 use crate::limits::{PREFETCH_DISTANCE, PROBE_DISTANCE};
@@ -19,14 +22,32 @@ const WINDOW: usize = 64;
 
 const _: () = assert!(WINDOW.is_power_of_two() && WINDOW >= PREFETCH_DISTANCE + PROBE_DISTANCE);
 
-/// Marks a key for which no tag matched.
-const NO_CANDIDATE: u32 = u32::MAX;
+/// How the rows of a batch join those of the batches before and after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rolling<'a> {
+    /// The first operations were asked for while the batch before ran.
+    pub(crate) announced: bool,
+    /// The ids of the next batch, to be asked for while this one runs.
+    pub(crate) next: &'a [u64],
+    /// How much of a row an operation reads or writes.
+    pub(crate) part: RowPart,
+}
 
-/// Whether the rows of a batch have been asked for already.
+impl Rolling<'_> {
+    /// A batch on its own.
+    pub(crate) const ALONE: Self = Self {
+        announced: false,
+        next: &[],
+        part: RowPart::Whole,
+    };
+}
+
+/// How much of a row is worth asking for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Memory {
-    Cold,
-    Asked,
+pub(crate) enum RowPart {
+    /// Header and key: enough to delete.
+    Head,
+    Whole,
 }
 
 /// What an operation draws on beside its table.
@@ -44,53 +65,52 @@ pub(crate) struct Done {
 }
 
 impl TablePart {
-    /// Asks for the memory of operations that come soon.
-    pub(crate) fn prepare<W: Width, I: RowId>(&self, width: W, ids: &[I]) {
-        if !I::KEYED {
-            for id in ids {
-                self.slots
-                    .prefetch(width, DirectId::from_u64(id.raw()).slot());
-            }
-        } else if let Some(index) = &self.index {
-            for id in ids {
-                index.prefetch(Probe::new(id.raw()));
-            }
-        }
-    }
-
     /// Finds the row of each id in order and lets `act` have it; `act` may change the table.
     #[inline(always)]
     pub(crate) fn each<W: Width, I: RowId>(
         &mut self,
         width: W,
+        rolling: Rolling<'_>,
         count: usize,
-        memory: Memory,
         id_at: impl Fn(usize) -> I,
+        act: impl FnMut(&mut Self, usize, Option<Place>),
+    ) {
+        // The id that is so many operations ahead, of this batch or the next.
+        let ahead = |at: usize| {
+            if at < count {
+                Some(id_at(at).raw())
+            } else {
+                rolling.next.get(at - count).copied()
+            }
+        };
+        if I::KEYED {
+            self.each_key(width, rolling, count, ahead, act);
+        } else {
+            self.each_place(width, rolling, count, ahead, act);
+        }
+    }
+
+    #[inline(always)]
+    fn each_place<W: Width>(
+        &mut self,
+        width: W,
+        rolling: Rolling<'_>,
+        count: usize,
+        ahead: impl Fn(usize) -> Option<u64>,
         mut act: impl FnMut(&mut Self, usize, Option<Place>),
     ) {
-        if I::KEYED {
-            self.each_key(width, count, |at| id_at(at).raw(), act);
-            return;
-        }
-        let slot_at = |at: usize| DirectId::from_u64(id_at(at).raw()).slot();
-        if memory == Memory::Asked {
-            for at in 0..count {
-                let place = self.find(id_at(at));
-                act(self, at, place);
+        if !rolling.announced {
+            for id in (0..PREFETCH_DISTANCE).map_while(&ahead) {
+                self.slots
+                    .ask(width, rolling.part, DirectId::from_u64(id).slot());
             }
-            return;
         }
-        for at in 0..count.min(PREFETCH_DISTANCE) {
-            self.slots.prefetch(width, slot_at(at));
-        }
-        let rolling = count.saturating_sub(PREFETCH_DISTANCE);
-        for at in 0..rolling {
-            self.slots.prefetch(width, slot_at(at + PREFETCH_DISTANCE));
-            let place = self.find(id_at(at));
-            act(self, at, place);
-        }
-        for at in rolling..count {
-            let place = self.find(id_at(at));
+        for at in 0..count {
+            if let Some(id) = ahead(at + PREFETCH_DISTANCE) {
+                self.slots
+                    .ask(width, rolling.part, DirectId::from_u64(id).slot());
+            }
+            let place = ahead(at).and_then(|id| self.slots.find(DirectId::from_u64(id)));
             act(self, at, place);
         }
     }
@@ -99,64 +119,75 @@ impl TablePart {
     fn each_key<W: Width>(
         &mut self,
         width: W,
+        rolling: Rolling<'_>,
         count: usize,
-        key_at: impl Fn(usize) -> u64,
+        ahead: impl Fn(usize) -> Option<u64>,
         mut act: impl FnMut(&mut Self, usize, Option<Place>),
     ) {
-        if self.index.is_none() {
-            (0..count).for_each(|at| act(self, at, None));
-            return;
+        let part = rolling.part;
+        let mut hints = [None; WINDOW];
+        let mut guesses = [None; WINDOW];
+        for (at, hint) in hints
+            .iter_mut()
+            .take(PREFETCH_DISTANCE + PROBE_DISTANCE)
+            .enumerate()
+        {
+            *hint = ahead(at).and_then(|key| self.ask_bucket(key));
         }
-        let mut candidates = [NO_CANDIDATE; WINDOW];
-        for at in 0..count.min(PREFETCH_DISTANCE + PROBE_DISTANCE) {
-            self.ask_bucket(key_at(at));
-        }
-        for at in 0..count.min(PREFETCH_DISTANCE) {
-            candidates[at % WINDOW] = self.ask_row(width, key_at(at));
+        for (guess, hint) in guesses.iter_mut().zip(hints).take(PREFETCH_DISTANCE) {
+            *guess = self.ask_row(width, part, hint);
         }
         for at in 0..count {
-            if at + PREFETCH_DISTANCE + PROBE_DISTANCE < count {
-                self.ask_bucket(key_at(at + PREFETCH_DISTANCE + PROBE_DISTANCE));
-            }
-            if at + PREFETCH_DISTANCE < count {
-                candidates[(at + PREFETCH_DISTANCE) % WINDOW] =
-                    self.ask_row(width, key_at(at + PREFETCH_DISTANCE));
-            }
-            let place = self.verify(candidates[at % WINDOW], key_at(at));
+            let bucket = at + PREFETCH_DISTANCE + PROBE_DISTANCE;
+            hints[bucket % WINDOW] = ahead(bucket).and_then(|key| self.ask_bucket(key));
+            let row = at + PREFETCH_DISTANCE;
+            guesses[row % WINDOW] = self.ask_row(width, part, hints[row % WINDOW]);
+            let place = ahead(at).and_then(|key| self.verify(guesses[at % WINDOW], key));
             act(self, at, place);
         }
     }
 
+    /// Asks for the index buckets of the first keys of a batch of inserts.
     #[inline(always)]
-    fn ask_bucket(&self, key: u64) {
-        if let Some(index) = &self.index {
-            index.prefetch(Probe::new(key));
+    pub(crate) fn ask_first(&self, rolling: Rolling<'_>, keys: &[u64]) {
+        if !rolling.announced {
+            for &key in keys.iter().take(PREFETCH_DISTANCE) {
+                self.ask_bucket(key);
+            }
         }
     }
 
+    /// Asks for the bucket of the key that is inserted some time after number `at`.
     #[inline(always)]
-    fn ask_row<W: Width>(&self, width: W, key: u64) -> u32 {
-        let Some(slot) = self
-            .index
-            .as_ref()
-            .and_then(|index| index.candidate(Probe::new(key)))
-        else {
-            return NO_CANDIDATE;
-        };
-        self.slots.prefetch(width, slot);
-        slot
-    }
-
-    /// The row of a key, given a guess of its slot.
-    #[inline(always)]
-    fn verify(&self, candidate: u32, key: u64) -> Option<Place> {
-        if candidate != NO_CANDIDATE
-            && let Some(place) = self.slots.find_slot(candidate)
-            && self.slots.key(place) == key
+    pub(crate) fn ask_ahead(&self, rolling: Rolling<'_>, keys: &[u64], at: usize) {
+        let ahead = at + PREFETCH_DISTANCE;
+        if let Some(&key) = keys
+            .get(ahead)
+            .or_else(|| rolling.next.get(ahead.checked_sub(keys.len())?))
         {
-            return Some(place);
+            self.ask_bucket(key);
         }
-        self.find_key(key)
+    }
+
+    #[inline(always)]
+    fn ask_bucket(&self, key: u64) -> Option<Hint> {
+        self.index.as_ref().map(|index| index.ask(Probe::new(key)))
+    }
+
+    /// Guesses a key's row and asks for it.
+    #[inline(always)]
+    fn ask_row<W: Width>(&self, width: W, part: RowPart, hint: Option<Hint>) -> Option<Place> {
+        let slot = self.index.as_ref()?.candidate(hint?)?;
+        self.slots.ask(width, part, slot)
+    }
+
+    /// The row of a key, given a guess.
+    #[inline(always)]
+    fn verify(&self, guess: Option<Place>, key: u64) -> Option<Place> {
+        match guess {
+            Some(place) if self.slots.is_live(place) && self.slots.key(place) == key => guess,
+            _ => self.find_key(key),
+        }
     }
 
     /// Executes a block, each operation a transaction of its own, in order.
@@ -194,8 +225,8 @@ impl TablePart {
         let cells = width.cells();
         self.each(
             width,
+            Rolling::ALONE,
             ids.len(),
-            Memory::Cold,
             |at| I::from_raw(ids[at]),
             |table, at, place| {
                 outcomes[at] = table.select_into(width, place, &mut rows[at * cells..][..cells]);
@@ -213,8 +244,8 @@ impl TablePart {
         let cells = width.cells();
         self.each(
             width,
+            Rolling::ALONE,
             ids.len(),
-            Memory::Cold,
             |at| I::from_raw(ids[at]),
             |table, at, place| {
                 outcomes[at] = table.update_from(width, place, &rows[at * cells..][..cells]);
@@ -231,8 +262,11 @@ impl TablePart {
     ) {
         self.each(
             width,
+            Rolling {
+                part: RowPart::Head,
+                ..Rolling::ALONE
+            },
             ids.len(),
-            Memory::Cold,
             |at| I::from_raw(ids[at]),
             |table, at, place| {
                 outcomes[at] = table.delete_at(arena, place);
@@ -249,12 +283,12 @@ impl TablePart {
         rows: &mut [u64],
     ) {
         let cells = width.cells();
-        for &key in &ids[..ids.len().min(PROBE_DISTANCE)] {
-            self.ask_bucket(key);
+        if I::KEYED {
+            self.ask_first(Rolling::ALONE, ids);
         }
         for at in 0..ids.len() {
-            if let Some(&ahead) = ids.get(at + PROBE_DISTANCE) {
-                self.ask_bucket(ahead);
+            if I::KEYED {
+                self.ask_ahead(Rolling::ALONE, ids, at);
             }
             outcomes[at] = self.insert_from::<W, I>(
                 arena,
@@ -278,8 +312,8 @@ impl TablePart {
         let ids = std::cell::Cell::from_mut(ids).as_slice_of_cells();
         self.each(
             width,
+            Rolling::ALONE,
             ids.len(),
-            Memory::Cold,
             |at| I::from_raw(ids[at].get()),
             |table, at, place| {
                 let row = &mut rows[at * cells..][..cells];

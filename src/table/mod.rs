@@ -26,7 +26,7 @@ mod test;
 pub(crate) use batch::BatchOperations;
 pub use batch::{Batch, Outcome};
 pub(crate) use block::{Block, Code, Verb};
-pub(crate) use execute::{Means, Memory};
+pub(crate) use execute::{Means, Rolling, RowPart};
 pub use handle::Table;
 pub use row::{Cell, Row};
 pub use schema::{Column, Kind, Schema, Timestamp};
@@ -37,7 +37,7 @@ pub use width::{Dynamic, Fixed, Width};
 use crate::arena::Arena;
 use crate::error::{ArenaFull, Error};
 use crate::id::{DirectId, RowId, ShardIndex};
-use crate::index::{HashIndex, Keys, Probe};
+use crate::index::{HashIndex, Hint, Keys, Probe};
 
 /// Is told what was there before a change.
 pub(crate) trait BeforeImages {
@@ -153,10 +153,7 @@ impl TablePart {
 
     #[inline]
     fn find_key(&self, key: u64) -> Option<Place> {
-        let slot = self
-            .index
-            .as_ref()?
-            .find(Probe::new(key), key, &self.slots)?;
+        let slot = self.index.as_ref()?.find(Probe::new(key), &self.slots)?;
         Some(self.slots.place(slot))
     }
 
@@ -184,12 +181,13 @@ impl TablePart {
             (None, None) => self.slots.reserve(arena)?,
             (Some(key), Some(index)) => {
                 let probe = Probe::new(key);
-                if index.find(probe, key, &self.slots).is_some() {
+                let Err(vacancy) = index.seek(probe, &self.slots) else {
                     return Err(Error::Duplicate { key });
-                }
+                };
                 let place = self.slots.reserve(arena)?;
-                if let Err(full) = index.insert(arena, probe, place.slot(), &self.slots) {
-                    self.slots.give_back(arena, place.slot());
+                let slot = place.slot();
+                if let Err(full) = index.insert(arena, probe, vacancy, slot, &self.slots) {
+                    self.slots.give_back(arena, slot);
                     return Err(full.into());
                 }
                 place
@@ -263,7 +261,10 @@ impl TablePart {
     ) -> Result<(), ArenaFull> {
         let place = self.slots.place(slot);
         if let Some(index) = &mut self.index {
-            index.insert(arena, Probe::new(self.slots.key(place)), slot, &self.slots)?;
+            let probe = Probe::new(self.slots.key(place));
+            if let Err(vacancy) = index.seek(probe, &self.slots) {
+                index.insert(arena, probe, vacancy, slot, &self.slots)?;
+            }
         }
         self.slots.revive(place, header);
         Ok(())

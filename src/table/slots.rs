@@ -1,4 +1,3 @@
-#![expect(unsafe_code, reason = "rows lie in arena memory")]
 //! Slots: where the rows of a table lie.
 //!
 //! ```text
@@ -16,8 +15,11 @@
 //! The version counts the changes of the row at its place. The generation changes when the row is
 //! deleted; a slot that has used up its generations is not given out again.
 
+#![expect(unsafe_code, reason = "rows lie in arena memory")]
+
 use std::ptr::NonNull;
 
+use super::execute::RowPart;
 use super::width::Width;
 use crate::arena::{Arena, Extent, prefetch, prefetch_range};
 use crate::error::{ArenaFull, Error};
@@ -147,11 +149,21 @@ impl Slots {
 
     /// Starts reading a slot's memory; any number is harmless.
     #[inline(always)]
-    pub(super) fn prefetch<W: Width>(&self, width: W, slot: u32) {
-        if slot < self.next {
-            let bytes = self.cells_offset + width.cells() * 8;
-            prefetch_range(self.place(slot).address.as_ptr(), bytes);
+    pub(super) fn ask<W: Width>(&self, width: W, part: RowPart, slot: u32) -> Option<Place> {
+        if slot >= self.next {
+            return None;
         }
+        let place = self.place(slot);
+        match part {
+            RowPart::Head => prefetch(place.address.as_ptr()),
+            RowPart::Whole => {
+                prefetch_range(
+                    place.address.as_ptr(),
+                    self.cells_offset + width.cells() * 8,
+                );
+            }
+        }
+        Some(place)
     }
 
     /// Starts reading the line with a slot's header and key.
@@ -177,7 +189,13 @@ impl Slots {
     #[inline(always)]
     pub(super) fn find_slot(&self, slot: u32) -> Option<Place> {
         let place = self.place(slot);
-        (self.header(place) & LIVE != 0).then_some(place)
+        self.is_live(place).then_some(place)
+    }
+
+    /// Whether a row lives in a slot.
+    #[inline(always)]
+    pub(super) fn is_live(&self, place: Place) -> bool {
+        self.header(place) & LIVE != 0
     }
 
     /// The direct id of a living row.

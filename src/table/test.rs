@@ -25,8 +25,8 @@ fn select<W: Width, I: RowId>(table: &mut TablePart, width: W, ids: &[I]) -> Vec
     let mut rows = Vec::new();
     table.each(
         width,
+        super::Rolling::ALONE,
         ids.len(),
-        super::Memory::Cold,
         |at| ids[at],
         |table, _, place| {
             rows.push(place.map(|place| table.cells(width, place).to_vec()));

@@ -15,6 +15,8 @@
 //!   blocks in them, and takes over none from threads that ended;
 //! - a heap is tied to the thread that made it, but an arena is not.
 
+#![expect(unsafe_code, reason = "allocators are unsafe to implement and to call")]
+
 #[cfg(test)]
 mod test;
 

@@ -1,5 +1,7 @@
 //! What a heap promises, with regions and without.
 
+#![expect(unsafe_code, reason = "allocators are unsafe to implement and to call")]
+
 use std::alloc::Layout;
 use std::ptr::NonNull;
 

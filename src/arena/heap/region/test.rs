@@ -2,6 +2,8 @@
 //!
 //! Each test runs in a process of its own, as everything else in this one uses the same pool.
 
+#![expect(unsafe_code, reason = "allocators are unsafe to implement and to call")]
+
 use std::alloc::Layout;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -41,6 +41,8 @@ pub(crate) use prefetch::{prefetch, prefetch_range};
 pub(crate) struct Arena {
     map: Map,
     extents: Extents,
+    /// Memory below this was made present beforehand.
+    prefaulted: u64,
 }
 
 impl Arena {
@@ -51,6 +53,7 @@ impl Arena {
         Ok(Self {
             map,
             extents: Extents::new(bound),
+            prefaulted: 0,
         })
     }
 
@@ -88,6 +91,7 @@ impl Arena {
         let top = self.extents.top();
         let end = self.extents.bound().min(top.saturating_add(bytes));
         self.map.populate(top as usize, (end - top) as usize);
+        self.prefaulted = self.prefaulted.max(end);
     }
 
     /// Bytes in use by extents.
@@ -107,7 +111,8 @@ impl Arena {
 
     /// Where the arena's pages are, read back from the system.
     pub(crate) fn placement(&self) -> Pages {
-        self.map.pages(self.extents.top() as usize)
+        self.map
+            .pages(self.extents.top().max(self.prefaulted) as usize)
     }
 }
 

@@ -107,11 +107,10 @@ impl Probe {
     }
 }
 
-/// Where a key was when it was asked for: good for a guess, whatever has happened since.
+/// Where a key's bucket was when it was asked for: good for a guess, whatever has happened since.
 #[derive(Clone, Copy)]
 pub(crate) struct Hint {
-    buckets: segment::Buckets,
-    home: u32,
+    bucket: segment::BucketAddress,
     tag: u16,
 }
 
@@ -196,20 +195,20 @@ impl HashIndex {
     #[inline(always)]
     pub(crate) fn ask(&self, probe: Probe) -> Hint {
         let Entry { buckets, depth, .. } = self.entry(probe);
-        let home = buckets.home(probe.place(), depth);
-        buckets.prefetch(home);
+        let bucket = buckets.address(buckets.home(probe.place(), depth));
+        bucket.prefetch();
         Hint {
-            buckets,
-            home,
+            bucket,
             tag: probe.tag(),
         }
     }
 
     /// The first slot whose tag matches, without asking for its key: right but for one in 9,000, so
-    /// good enough to start reading the row. The slot may be any number if the index has changed.
+    /// good enough to start reading the row. It may be any number if the index has changed.
     #[inline(always)]
     pub(crate) fn candidate(&self, hint: Hint) -> Option<u32> {
-        hint.buckets.candidate(hint.home, hint.tag)
+        // The arena keeps its memory as long as `self` may be used, whatever lies there now.
+        hint.bucket.candidate(hint.tag)
     }
 
     /// The slot of a key.

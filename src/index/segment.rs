@@ -74,6 +74,27 @@ pub(super) struct Buckets {
     count: u32,
 }
 
+/// Where a bucket is, or was: the segment may have been released since. The arena's memory stays
+/// mapped for the life of the index, so reading it is harmless, and any bytes make a bucket.
+#[derive(Clone, Copy)]
+pub(super) struct BucketAddress(NonNull<Bucket>);
+
+impl BucketAddress {
+    #[inline(always)]
+    pub(super) fn prefetch(self) {
+        crate::arena::prefetch(self.0.as_ptr().cast());
+    }
+
+    /// The slot of the first entry with this tag.
+    #[inline(always)]
+    pub(super) fn candidate(self, tag: u16) -> Option<u32> {
+        // SAFETY: see the type; the index's owner is on this thread, so nobody writes meanwhile.
+        let bucket = unsafe { self.0.as_ref() };
+        let matches = bucket.matches(tag);
+        (matches != 0).then(|| bucket.slot(matches.trailing_zeros() as usize))
+    }
+}
+
 /// A key's entry.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
@@ -118,15 +139,10 @@ impl Buckets {
     }
 
     #[inline(always)]
-    pub(super) fn prefetch(self, number: u32) {
-        crate::arena::prefetch(self.first.as_ptr().wrapping_add(number as usize).cast());
-    }
-
-    #[inline(always)]
-    pub(super) fn candidate(self, home: u32, tag: u16) -> Option<u32> {
-        let bucket = self.bucket(home);
-        let matches = bucket.matches(tag);
-        (matches != 0).then(|| bucket.slot(matches.trailing_zeros() as usize))
+    pub(super) fn address(self, number: u32) -> BucketAddress {
+        debug_assert!(number < self.count);
+        // SAFETY: the number is below the count.
+        BucketAddress(unsafe { self.first.add(number as usize) })
     }
 
     /// The entry with this tag whose slot is the one meant.

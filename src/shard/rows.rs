@@ -1,5 +1,7 @@
 //! The rows of a table in the shard at hand: every verb, one at a time or in batches, with no hop.
 
+use std::ops::ControlFlow;
+
 use crate::arena::Arena;
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId, TableKey};
@@ -326,11 +328,29 @@ impl<'a, R: Row> Rows<'a, R> {
     /// are there, and in `ids`.
     #[inline]
     pub fn insert_batch(&mut self, rows: &[R], ids: &mut Vec<DirectId>) -> Result<()> {
+        rows.iter().try_for_each(|row| self.check_row(row))?;
         ids.reserve(rows.len());
-        for row in rows {
-            ids.push(self.insert(row)?);
+        if self.undo.is_some() {
+            for row in rows {
+                ids.push(self.insert(row)?);
+            }
+            return Ok(());
         }
-        Ok(())
+        let mut result = Ok(());
+        let done = |_, made: Result<DirectId>| match made {
+            Ok(id) => {
+                ids.push(id);
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                result = Err(error);
+                ControlFlow::Break(())
+            }
+        };
+        let fill = |at: usize, cells: &mut [u64]| rows[at].store(cells);
+        self.part
+            .insert_each(self.arena, self.width, rows.len(), fill, done);
+        result
     }
 
     /// Adds rows with keys of this shard; says how many were added. Rows whose key exists are left
@@ -338,19 +358,39 @@ impl<'a, R: Row> Rows<'a, R> {
     #[inline]
     pub fn insert_keyed_batch(&mut self, keys: &[SurrogateId], rows: &[R]) -> Result<usize> {
         check_lengths("keys and rows", keys.len(), rows.len())?;
-        let mut inserted = 0;
-        self.part
-            .ask_first(self.rolling, SurrogateId::raw_slice(keys));
-        for (at, (key, row)) in keys.iter().zip(rows).enumerate() {
-            self.part
-                .ask_ahead(self.rolling, SurrogateId::raw_slice(keys), at);
-            match self.insert_keyed(*key, row) {
-                Ok(_) => inserted += 1,
+        rows.iter().try_for_each(|row| self.check_row(row))?;
+        keys.iter().try_for_each(|&key| self.check_owner(key))?;
+        let (mut inserted, mut result) = (0, Ok(()));
+        let mut done = |made: Result<()>| {
+            match made {
+                Ok(()) => inserted += 1,
                 Err(Error::Duplicate { .. }) => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    result = Err(error);
+                    return ControlFlow::Break(());
+                }
             }
+            ControlFlow::Continue(())
+        };
+        if self.undo.is_some() {
+            for (key, row) in keys.iter().zip(rows) {
+                if done(self.insert_at(Some(key.0), row).map(drop)).is_break() {
+                    break;
+                }
+            }
+        } else {
+            let fill = |at: usize, cells: &mut [u64]| rows[at].store(cells);
+            let done = |_: &TablePart, _, made: Result<Place>| done(made.map(drop));
+            let (width, key_at) = (self.width, |at: usize| keys[at].0);
+            let means = Means {
+                arena: self.arena,
+                width,
+                images: &mut Single,
+            };
+            self.part
+                .insert_each_key(means, self.rolling, keys.len(), key_at, fill, done);
         }
-        Ok(inserted)
+        result.map(|()| inserted)
     }
 
     /// Runs a mixture of operations on this table in order; [`Batch::outcomes`] tells what became of

@@ -11,16 +11,44 @@
 //! A batch that knows the next one keeps rolling into it, so that short batches, one after the other,
 //! run like a long one. Asking twice for the same line costs next to nothing.
 
+use std::cell::Cell;
+use std::ops::ControlFlow;
+
 use super::{
     BeforeImages, Block, Code, DirectId, Hint, Place, Probe, RowId, Single, TablePart, Verb, Width,
 };
 use crate::arena::Arena;
+use crate::error::Error;
 use crate::limits::{PREFETCH_DISTANCE, PROBE_DISTANCE};
 
 /// Length of the windows between the stages; a power of two above the distances.
 const WINDOW: usize = 64;
 
 const _: () = assert!(WINDOW.is_power_of_two() && WINDOW >= PREFETCH_DISTANCE + PROBE_DISTANCE);
+
+/// What was asked for and is not used yet. It outlives a batch, for the one that was announced; a
+/// batch that was announced wrongly finds guesses that are not its own, and they are no use to it.
+pub(super) struct Window {
+    hints: [Option<Hint>; WINDOW],
+    guesses: [Option<Place>; WINDOW],
+    /// Where the batch's first operation is.
+    first: usize,
+}
+
+impl Window {
+    pub(super) fn new() -> Self {
+        Self {
+            hints: [None; WINDOW],
+            guesses: [None; WINDOW],
+            first: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn at(&self, operation: usize) -> usize {
+        self.first.wrapping_add(operation) % WINDOW
+    }
+}
 
 /// How the rows of a batch join those of the batches before and after it.
 #[derive(Clone, Copy, Debug)]
@@ -125,67 +153,124 @@ impl TablePart {
         mut act: impl FnMut(&mut Self, usize, Option<Place>),
     ) {
         let part = rolling.part;
-        let mut hints = [None; WINDOW];
-        let mut guesses = [None; WINDOW];
-        for (at, hint) in hints
-            .iter_mut()
-            .take(PREFETCH_DISTANCE + PROBE_DISTANCE)
-            .enumerate()
-        {
-            *hint = ahead(at).and_then(|key| self.ask_bucket(key));
-        }
-        for (guess, hint) in guesses.iter_mut().zip(hints).take(PREFETCH_DISTANCE) {
-            *guess = self.ask_row(width, part, hint);
+        if !rolling.announced {
+            for at in 0..PREFETCH_DISTANCE + PROBE_DISTANCE {
+                self.ask_bucket(at, ahead(at));
+            }
+            for at in 0..PREFETCH_DISTANCE {
+                self.ask_row(width, part, at);
+            }
         }
         for at in 0..count {
-            let bucket = at + PREFETCH_DISTANCE + PROBE_DISTANCE;
-            hints[bucket % WINDOW] = ahead(bucket).and_then(|key| self.ask_bucket(key));
-            let row = at + PREFETCH_DISTANCE;
-            guesses[row % WINDOW] = self.ask_row(width, part, hints[row % WINDOW]);
-            let place = ahead(at).and_then(|key| self.verify(guesses[at % WINDOW], key));
+            self.ask_bucket(
+                at + PREFETCH_DISTANCE + PROBE_DISTANCE,
+                ahead(at + PREFETCH_DISTANCE + PROBE_DISTANCE),
+            );
+            self.ask_row(width, part, at + PREFETCH_DISTANCE);
+            let place = ahead(at).and_then(|key| self.verify(at, key));
             act(self, at, place);
         }
+        self.window.first = self.window.first.wrapping_add(count);
     }
 
-    /// Asks for the index buckets of the first keys of a batch of inserts.
+    /// Inserts rows with keys in order, index buckets asked for; `fill` writes the cells of each, and
+    /// `done` is told what became of it and says whether to go on.
     #[inline(always)]
-    pub(crate) fn ask_first(&self, rolling: Rolling<'_>, keys: &[u64]) {
+    pub(crate) fn insert_each_key<W: Width>(
+        &mut self,
+        Means {
+            arena,
+            width,
+            images,
+        }: Means<'_, W, Single>,
+        rolling: Rolling<'_>,
+        count: usize,
+        key_at: impl Fn(usize) -> u64,
+        fill: impl Fn(usize, &mut [u64]),
+        mut done: impl FnMut(&Self, usize, Result<Place, Error>) -> ControlFlow<()>,
+    ) {
+        let ahead = |at: usize| {
+            if at < count {
+                Some(key_at(at))
+            } else {
+                rolling.next.get(at - count).copied()
+            }
+        };
         if !rolling.announced {
-            for &key in keys.iter().take(PREFETCH_DISTANCE) {
-                self.ask_bucket(key);
+            (0..PREFETCH_DISTANCE).for_each(|at| self.ask_bucket(at, ahead(at)));
+        }
+        for at in 0..count {
+            self.ask_bucket(at + PREFETCH_DISTANCE, ahead(at + PREFETCH_DISTANCE));
+            let key = Some(key_at(at));
+            let result = self.insert(arena, width, key, images, |cells| fill(at, cells));
+            if done(self, at, result).is_break() {
+                return;
             }
         }
     }
 
-    /// Asks for the bucket of the key that is inserted some time after number `at`.
+    /// Inserts rows without keys, in runs of neighbouring slots where they are fresh.
     #[inline(always)]
-    pub(crate) fn ask_ahead(&self, rolling: Rolling<'_>, keys: &[u64], at: usize) {
-        let ahead = at + PREFETCH_DISTANCE;
-        if let Some(&key) = keys
-            .get(ahead)
-            .or_else(|| rolling.next.get(ahead.checked_sub(keys.len())?))
-        {
-            self.ask_bucket(key);
+    pub(crate) fn insert_each<W: Width>(
+        &mut self,
+        arena: &mut Arena,
+        width: W,
+        count: usize,
+        fill: impl Fn(usize, &mut [u64]),
+        mut done: impl FnMut(usize, Result<DirectId, Error>) -> ControlFlow<()>,
+    ) {
+        let mut at = 0;
+        while at < count {
+            let run = self.slots.fresh_run(count - at);
+            if run > 0 && self.index.is_none() {
+                self.slots.fill_run(
+                    width,
+                    run,
+                    |k, cells| fill(at + k, cells),
+                    |k, id| {
+                        // What fits a slab cannot fail.
+                        let _ = done(at + k, Ok(id));
+                    },
+                );
+                at += run;
+                continue;
+            }
+            let place = self.insert(arena, width, None, &mut Single, |cells| fill(at, cells));
+            let id = place.map(|place| self.slots.id(place));
+            if done(at, id).is_break() {
+                return;
+            }
+            at += 1;
         }
     }
 
+    /// Asks for the bucket of a key, `at` operations into the batch.
     #[inline(always)]
-    fn ask_bucket(&self, key: u64) -> Option<Hint> {
-        self.index.as_ref().map(|index| index.ask(Probe::new(key)))
+    fn ask_bucket(&mut self, at: usize, key: Option<u64>) {
+        let hint = match (key, &self.index) {
+            (Some(key), Some(index)) => Some(index.ask(Probe::new(key))),
+            _ => None,
+        };
+        self.window.hints[self.window.at(at)] = hint;
     }
 
-    /// Guesses a key's row and asks for it.
+    /// Guesses the row of a key whose bucket was asked for, and asks for it.
     #[inline(always)]
-    fn ask_row<W: Width>(&self, width: W, part: RowPart, hint: Option<Hint>) -> Option<Place> {
-        let slot = self.index.as_ref()?.candidate(hint?)?;
-        self.slots.ask(width, part, slot)
+    fn ask_row<W: Width>(&mut self, width: W, part: RowPart, at: usize) {
+        let guess = match (self.window.hints[self.window.at(at)], &self.index) {
+            (Some(hint), Some(index)) => index
+                .candidate(hint)
+                .and_then(|slot| self.slots.ask(width, part, slot)),
+            _ => None,
+        };
+        self.window.guesses[self.window.at(at)] = guess;
     }
 
-    /// The row of a key, given a guess.
+    /// The row of a key, for which there may be a guess.
     #[inline(always)]
-    fn verify(&self, guess: Option<Place>, key: u64) -> Option<Place> {
-        match guess {
-            Some(place) if self.slots.is_live(place) && self.slots.key(place) == key => guess,
+    fn verify(&self, at: usize, key: u64) -> Option<Place> {
+        match self.window.guesses[self.window.at(at)] {
+            Some(place) if self.slots.is_live(place) && self.slots.key(place) == key => Some(place),
             _ => self.find_key(key),
         }
     }
@@ -282,20 +367,48 @@ impl TablePart {
         outcomes: &mut [Code],
         rows: &mut [u64],
     ) {
-        let cells = width.cells();
-        if I::KEYED {
-            self.ask_first(Rolling::ALONE, ids);
-        }
-        for at in 0..ids.len() {
-            if I::KEYED {
-                self.ask_ahead(Rolling::ALONE, ids, at);
+        let (cells, count) = (width.cells(), ids.len());
+        let ids = Cell::from_mut(ids).as_slice_of_cells();
+        let rows = Cell::from_mut(rows).as_slice_of_cells();
+        let fill = |at: usize, row: &mut [u64]| {
+            for (cell, given) in row.iter_mut().zip(&rows[at * cells..][..cells]) {
+                *cell = given.get();
             }
-            outcomes[at] = self.insert_from::<W, I>(
-                arena,
-                width,
-                &mut ids[at],
-                &mut rows[at * cells..][..cells],
+        };
+        let mut done = |at: usize, result: Result<DirectId, Error>| {
+            outcomes[at] = match result {
+                Ok(id) => {
+                    ids[at].set(id.to_u64());
+                    Code::Done
+                }
+                Err(error) => {
+                    let (mut id, mut detail) = (ids[at].get(), 0);
+                    let code = Code::of_error(&error, &mut id, &mut detail);
+                    ids[at].set(id);
+                    rows[at * cells].set(detail);
+                    code
+                }
+            };
+            ControlFlow::Continue(())
+        };
+        if I::KEYED {
+            let done = |part: &Self, at, result: Result<Place, Error>| {
+                done(at, result.map(|place| part.id(place)))
+            };
+            self.insert_each_key(
+                Means {
+                    arena,
+                    width,
+                    images: &mut Single,
+                },
+                Rolling::ALONE,
+                count,
+                |at| ids[at].get(),
+                fill,
+                done,
             );
+        } else {
+            self.insert_each(arena, width, count, fill, done);
         }
     }
 
@@ -309,7 +422,7 @@ impl TablePart {
         rows: &mut [u64],
     ) {
         let cells = width.cells();
-        let ids = std::cell::Cell::from_mut(ids).as_slice_of_cells();
+        let ids = Cell::from_mut(ids).as_slice_of_cells();
         self.each(
             width,
             Rolling::ALONE,
@@ -418,26 +531,5 @@ impl TablePart {
         };
         self.delete(arena, place, &mut Single);
         Code::Done
-    }
-
-    /// Inserts a row; its direct id takes the place of `id`.
-    #[inline(always)]
-    fn insert_from<W: Width, I: RowId>(
-        &mut self,
-        arena: &mut Arena,
-        width: W,
-        id: &mut u64,
-        row: &mut [u64],
-    ) -> Code {
-        let key = I::KEYED.then_some(*id);
-        match self.insert(arena, width, key, &mut Single, |cells| {
-            cells.copy_from_slice(row)
-        }) {
-            Ok(place) => {
-                *id = self.slots.id(place).to_u64();
-                Code::Done
-            }
-            Err(error) => Code::of_error(&error, id, &mut row[0]),
-        }
     }
 }

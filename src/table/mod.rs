@@ -26,6 +26,7 @@ mod test;
 pub(crate) use batch::BatchOperations;
 pub use batch::{Batch, Outcome};
 pub(crate) use block::{Block, Code, Verb};
+use execute::Window;
 pub(crate) use execute::{Means, Rolling, RowPart};
 pub use handle::Table;
 pub use row::{Cell, Row};
@@ -66,6 +67,7 @@ pub(crate) struct TablePart {
     slots: Slots,
     index: Option<HashIndex>,
     columns: usize,
+    window: Window,
 }
 
 impl Keys for Slots {
@@ -109,6 +111,7 @@ impl TablePart {
             slots: Slots::new(shard, columns, keyed),
             index,
             columns,
+            window: Window::new(),
         })
     }
 

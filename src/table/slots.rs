@@ -284,6 +284,41 @@ impl Slots {
         Ok(place)
     }
 
+    /// Fresh slots that lie in a row where the next insert goes: at most `wanted`.
+    #[inline(always)]
+    pub(super) fn fresh_run(&self, wanted: usize) -> usize {
+        if self.free.count > 0 || self.free.linked != NO_SLOT {
+            return 0;
+        }
+        wanted
+            .min((self.slabs.len() << self.slab_shift) - self.next as usize)
+            .min((1 << self.slab_shift) - (self.next as usize & ((1 << self.slab_shift) - 1)))
+    }
+
+    /// Makes rows of a [`Slots::fresh_run`], for tables without keys.
+    #[inline(always)]
+    pub(super) fn fill_run<W: Width>(
+        &mut self,
+        width: W,
+        run: usize,
+        fill: impl Fn(usize, &mut [u64]),
+        mut made: impl FnMut(usize, DirectId),
+    ) {
+        debug_assert!(!self.is_keyed() && run <= self.fresh_run(run));
+        let first = self.next;
+        self.next += run as u32;
+        self.live += run as u64;
+        let mut place = self.place(first);
+        for k in 0..run {
+            self.set_header(place, VERSION_ONE | 1 << GENERATION_SHIFT | LIVE);
+            fill(k, self.cells_mut(width, place));
+            made(k, DirectId::new(usize::from(self.shard), place.slot, 1));
+            // SAFETY: the run lies in one slab; behind its last slot is at most the slab's end.
+            place.address = unsafe { place.address.add(HEADER_BYTES + width.cells() * 8) };
+            place.slot = place.slot.wrapping_add(1);
+        }
+    }
+
     #[cold]
     fn add_slab(&mut self, arena: &mut Arena) -> Result<(), Error> {
         let slots = 1_u64 << self.slab_shift;

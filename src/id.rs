@@ -55,6 +55,12 @@ impl DirectId {
         (self.0 >> SLOT_SHIFT) as u32
     }
 
+    /// The slot of a row in `shard`; for rows of other shards a number above those of all slots.
+    #[inline]
+    pub(crate) fn slot_in(self, shard: ShardIndex) -> u64 {
+        (self.0 >> SLOT_SHIFT).wrapping_sub((shard as u64) << (SHARD_SHIFT - SLOT_SHIFT))
+    }
+
     #[inline]
     pub(crate) fn generation(self) -> u32 {
         self.0 as u32 & GENERATION_MAX
@@ -103,7 +109,7 @@ pub trait RowId: Copy + fmt::Debug + Send + Sync + sealed::Sealed + 'static {
     fn from_raw(raw: u64) -> Self;
     /// Ids as plain numbers.
     fn raw_slice(ids: &[Self]) -> &[u64];
-    /// The shard, of `shards`, that holds the row.
+    /// The shard, of `shards`, that holds the row, if there is one.
     fn shard_of(self, shards: usize) -> ShardIndex;
 }
 
@@ -127,8 +133,9 @@ impl RowId for DirectId {
     }
 
     #[inline]
-    fn shard_of(self, _shards: usize) -> ShardIndex {
-        self.shard()
+    fn shard_of(self, shards: usize) -> ShardIndex {
+        // A number that names no shard finds nothing in any.
+        self.shard().min(shards - 1)
     }
 }
 
@@ -197,6 +204,11 @@ mod tests {
                 (shard, slot, generation)
             );
             assert_eq!(DirectId::from_u64(id.to_u64()), id);
+            for other in [0, 7, 8, 1023] {
+                let is_own = id.slot_in(other) == u64::from(slot);
+                assert_eq!(is_own, other == shard);
+                assert!(is_own || id.slot_in(other) > u64::from(u32::MAX));
+            }
         }
     }
 

@@ -58,7 +58,7 @@ pub(crate) const LANE_REQUESTS_MAX: usize = 1 << 14;
 
 /// Payload memory of all lanes of one client: about one second-level cache, so that a line is not
 /// written again while the other side still holds it, and yet stays in a cache.
-pub(crate) const LANE_BYTES_TOTAL: usize = 1 << 20;
+pub(crate) const LANE_BYTES_TOTAL: usize = 1024 << 10;
 
 /// Payload memory of one lane, at least.
 pub(crate) const LANE_BYTES_MIN: usize = 64 << 10;

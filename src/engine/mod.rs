@@ -19,6 +19,7 @@ use thread::ShardThread;
 
 use crate::error::{Error, Result, TableError};
 use crate::id::{RowId, ShardIndex, SurrogateId, TableKey};
+use crate::limits::SLOTS_MAX;
 use crate::session::{Patience, Peers, Resident, Session, is_inside_shard};
 use crate::shard::{Command, Shard};
 use crate::table::{Row, Schema, Table};
@@ -92,6 +93,9 @@ impl Engine {
         T: Send + 'static,
         F: Fn(&mut Resident<'_>) -> T + Send + Sync + 'static,
     {
+        if is_inside_shard() {
+            return Err(Error::InsideShard);
+        }
         let work = Arc::new(work);
         let tasks: Vec<Task<T>> = (0..self.shards())
             .map(|shard| {
@@ -104,6 +108,7 @@ impl Engine {
 
     /// Creates a table in every shard.
     pub fn create_table<R: Row>(&self, name: &str, schema: Schema) -> Result<Table<R>, TableError> {
+        check_outside()?;
         schema.check(name)?;
         schema.width_of::<R>(name)?;
         let key = self
@@ -116,7 +121,7 @@ impl Engine {
         let (columns, keyed) = (schema.columns().len(), schema.is_keyed());
         // Keys fall on shards by chance: four standard deviations above the mean are enough.
         let mean = schema.rows_expected() as f64 / self.shards() as f64;
-        let rows_expected = (mean + 4.0 * mean.sqrt()).ceil() as u64;
+        let rows_expected = ((mean + 4.0 * mean.sqrt()).ceil() as u64).min(SLOTS_MAX);
         let created = self.ask_every_shard(move |shard| {
             shard
                 .catalog
@@ -144,6 +149,7 @@ impl Engine {
     /// Drops a table in every shard and returns its memory to the system. Handles of it find nothing
     /// from then on.
     pub fn drop_table(&self, name: &str) -> Result<(), TableError> {
+        check_outside()?;
         self.registry.remove(name, |key| {
             self.ask_every_shard(move |shard| shard.catalog.drop_table(key))
                 .map(drop)
@@ -157,9 +163,7 @@ impl Engine {
 
     /// Machine, plan, and for each shard what was asked of the system and what was read back now.
     pub fn report(&self) -> Result<Report> {
-        let shards = self
-            .ask_every_shard(thread::verify)
-            .map_err(|_| Error::Closed)?;
+        let shards = self.ask_every_shard(thread::verify).map_err(unanswered)?;
         let shards: Vec<ShardVerification> = shards
             .into_iter()
             .zip(&self.threads)
@@ -179,14 +183,14 @@ impl Engine {
     /// them meets no page fault.
     pub fn prefault(&self, bytes: u64) -> Result<()> {
         self.ask_every_shard(move |shard| shard.catalog.arena().prefault(bytes))
-            .map_err(|_| Error::Closed)?;
+            .map_err(unanswered)?;
         Ok(())
     }
 
     /// Bytes in use by tables and indexes, shard by shard.
     pub fn used_bytes(&self) -> Result<Vec<u64>> {
         self.ask_every_shard(|shard| shard.catalog.arena().used_bytes())
-            .map_err(|_| Error::Closed)
+            .map_err(unanswered)
     }
 
     /// Closes the engine: what was sent is executed, resident work runs to its end, the threads end.
@@ -198,9 +202,7 @@ impl Engine {
         &self,
         question: impl Fn(&mut Shard) -> T + Send + Sync + Clone + 'static,
     ) -> Result<Vec<T>, TableError> {
-        if is_inside_shard() {
-            return Err(TableError::InsideShard);
-        }
+        check_outside()?;
         let mut answers = Vec::new();
         for mailbox in &self.peers.mailboxes {
             let (sender, receiver) = mpsc::sync_channel(1);
@@ -222,6 +224,22 @@ impl Engine {
             .into_iter()
             .map(|answer| answer.recv().map_err(|_| TableError::Closed))
             .collect()
+    }
+}
+
+/// Who waits for every shard must not be one.
+fn check_outside() -> Result<(), TableError> {
+    if is_inside_shard() {
+        return Err(TableError::InsideShard);
+    }
+    Ok(())
+}
+
+/// Why shards did not answer a question that is not about tables.
+fn unanswered(error: TableError) -> Error {
+    match error {
+        TableError::InsideShard => Error::InsideShard,
+        _ => Error::Closed,
     }
 }
 

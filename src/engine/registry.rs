@@ -1,6 +1,6 @@
 //! The names of the tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -21,9 +21,12 @@ pub struct TableInfo {
 /// Stamps are unique in the process, so that no two tables of any engines share one.
 static NEXT_STAMP: AtomicU32 = AtomicU32::new(1);
 
-/// The lock is held while shards create or drop their parts, so those happen one at a time.
 #[derive(Default)]
 pub(super) struct Registry {
+    /// Held while shards create or drop their parts, so that those happen one at a time. Never taken
+    /// inside a shard, for which its holder may be waiting.
+    changes: Mutex<()>,
+    /// Held for a look or an entry, and never while anything is waited for.
     tables: Mutex<BTreeMap<String, (TableKey, Schema)>>,
 }
 
@@ -32,27 +35,35 @@ impl Registry {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn change(&self) -> MutexGuard<'_, ()> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn create(
         &self,
         name: &str,
         schema: &Schema,
         make: impl FnOnce(TableKey) -> Result<(), TableError>,
     ) -> Result<TableKey, TableError> {
-        let mut tables = self.lock();
-        if tables.contains_key(name) {
-            return Err(TableError::Exists(name.to_owned()));
-        }
-        let used: std::collections::BTreeSet<u32> =
-            tables.values().map(|(key, _)| key.index).collect();
-        let free = (0..TABLES_MAX as u32).find(|index| !used.contains(index));
-        let index = free.ok_or(TableError::TooMany)?;
+        let _change = self.change();
         let key = TableKey {
-            index,
+            index: self.free_index(name)?,
             stamp: NEXT_STAMP.fetch_add(1, Ordering::Relaxed),
         };
         make(key)?;
-        tables.insert(name.to_owned(), (key, schema.clone()));
+        self.lock().insert(name.to_owned(), (key, schema.clone()));
         Ok(key)
+    }
+
+    /// A place in the catalog for a table of this name, if there is none.
+    fn free_index(&self, name: &str) -> Result<u32, TableError> {
+        let tables = self.lock();
+        if tables.contains_key(name) {
+            return Err(TableError::Exists(name.to_owned()));
+        }
+        let used: BTreeSet<u32> = tables.values().map(|(key, _)| key.index).collect();
+        let free = (0..TABLES_MAX as u32).find(|index| !used.contains(index));
+        free.ok_or(TableError::TooMany)
     }
 
     pub(super) fn find(&self, name: &str) -> Result<(TableKey, Schema), TableError> {
@@ -67,12 +78,10 @@ impl Registry {
         name: &str,
         drop_parts: impl FnOnce(TableKey) -> Result<(), TableError>,
     ) -> Result<(), TableError> {
-        let mut tables = self.lock();
-        let (key, _) = tables
-            .get(name)
-            .ok_or_else(|| TableError::Missing(name.to_owned()))?;
-        drop_parts(*key)?;
-        tables.remove(name);
+        let _change = self.change();
+        let (key, _) = self.find(name)?;
+        drop_parts(key)?;
+        self.lock().remove(name);
         Ok(())
     }
 

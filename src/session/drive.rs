@@ -7,7 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::id::{RowId, ShardIndex};
-use crate::shard::{BlockLayout, Request, Shard};
+use crate::shard::{Request, Shard};
 use crate::table::{Means, Rolling, Row, Single, Table, Verb, Width};
 
 use super::host::Host;
@@ -82,16 +82,14 @@ impl<R: Row, O: Operations> Drive<'_, R, O> {
                 continue;
             }
             match self.push(link, host, shard, at) {
-                Ok(sent) if sent && O::ANYWHERE => anywhere = link.next_shard(),
+                Ok(full) if full && O::ANYWHERE => anywhere = link.next_shard(),
                 Ok(_) => {}
                 Err(error) => self.fail(error),
             }
         }
         self.execute_own(host);
         for shard in 0..shards {
-            if link.has_open_block(shard) {
-                self.send(link, shard);
-            }
+            self.send(link, shard);
         }
         self.finish(link, host);
     }
@@ -101,7 +99,7 @@ impl<R: Row, O: Operations> Drive<'_, R, O> {
         self.failure.get_or_insert(error);
     }
 
-    /// Adds an operation to its shard's open block; says whether that was sent.
+    /// Adds an operation to its shard's block; says whether that is full now.
     #[inline(always)]
     fn push(
         &mut self,
@@ -110,42 +108,33 @@ impl<R: Row, O: Operations> Drive<'_, R, O> {
         shard: ShardIndex,
         at: usize,
     ) -> Result<bool> {
-        if !link.has_open_block(shard) {
-            self.open_block(link, host, shard)?;
+        if link.block(shard).is_none() {
+            self.next_block(link, host, shard)?;
         }
-        let Some(block) = link.open_block(shard) else {
+        let Some(block) = link.block(shard) else {
             return Ok(false);
         };
-        let row = block.push(
-            self.operations.verb(at),
-            self.operations.id(at).raw(),
-            at as u32,
-        );
+        let id = self.operations.id(at).raw();
+        let row = block.push(self.operations.verb(at), id, at as u32);
         self.operations.fill(at, row);
-        if !block.is_full() {
-            return Ok(false);
-        }
-        self.send(link, shard);
-        host.serve();
-        self.take_answers(link);
-        Ok(true)
+        Ok(block.is_full())
     }
 
-    /// Opens a block for a shard, when there is room for one.
-    fn open_block(
+    /// Sends a shard's block, which is full, takes what answers there are, and opens another block
+    /// when there is room.
+    #[inline(never)]
+    fn next_block(
         &mut self,
         link: &mut Link,
         host: &mut impl Host,
         shard: ShardIndex,
     ) -> Result<()> {
-        let wanted = link.peers().block_operations.min(self.operations.count());
+        self.send(link, shard);
+        host.serve();
+        self.take_answers(link);
+        let operations = link.peers().block_operations.min(self.operations.count());
         let mut rounds = 0;
-        loop {
-            let lane = link.lane(shard)?;
-            let capacity = lane.capacity(self.cells, wanted);
-            if lane.open(BlockLayout::new(capacity, self.cells)) {
-                return Ok(());
-            }
+        while !link.open(shard, self.cells, operations)? {
             if self.take_answers(link) {
                 rounds = 0;
             } else {
@@ -153,13 +142,17 @@ impl<R: Row, O: Operations> Drive<'_, R, O> {
                 rounds += 1;
             }
         }
+        Ok(())
     }
 
+    /// Sends a shard's block, if there is one.
     fn send(&mut self, link: &mut Link, shard: ShardIndex) {
         let (key, width) = (self.table.key(), self.table.width());
-        match link.lane(shard) {
-            Ok(lane) => lane.send(|block| Request::block::<R::Width, O::Id>(key, width, block)),
-            Err(error) => self.fail(error),
+        let sent = link.send(shard, |block| {
+            Request::block::<R::Width, O::Id>(key, width, block)
+        });
+        if let Err(error) = sent {
+            self.fail(error);
         }
     }
 

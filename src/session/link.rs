@@ -60,14 +60,46 @@ impl Peers {
 pub(crate) struct Link {
     peers: Arc<Peers>,
     lanes: Vec<Option<Lane>>,
+    /// For each shard, the block that is being filled. Its payload is not tied up before it is sent.
+    open: Vec<Option<BlockMemory>>,
     /// Where the next unkeyed insert goes, for clients that are not shards.
     turn: usize,
+    /// Whether a use has begun and not come to its end.
+    in_use: bool,
 }
 
 impl Link {
     pub(crate) fn new(peers: Arc<Peers>, turn: usize) -> Self {
         let lanes = peers.mailboxes.iter().map(|_| None).collect();
-        Self { peers, lanes, turn }
+        let open = peers.mailboxes.iter().map(|_| None).collect();
+        Self {
+            peers,
+            lanes,
+            open,
+            turn,
+            in_use: false,
+        }
+    }
+
+    /// Begins a use by a verb or a pipeline. Says whether the one before has not come to its end,
+    /// because it was forgotten or unwound: then [`sweep`](Self::sweep) until nothing of it is left.
+    #[inline]
+    pub(crate) fn begin(&mut self) -> bool {
+        std::mem::replace(&mut self.in_use, true)
+    }
+
+    /// Ends a use: all its answers are taken, no block is open.
+    #[inline]
+    pub(crate) fn end(&mut self) {
+        self.in_use = false;
+    }
+
+    /// Throws away open blocks, and the answers that are there; gives a lane where some are missing.
+    #[cold]
+    pub(crate) fn sweep(&mut self) -> Option<&mut Lane> {
+        self.open.fill_with(|| None);
+        self.take_answers(|_, _| {});
+        self.pending_lane()
     }
 
     pub(crate) fn peers(&self) -> &Arc<Peers> {
@@ -91,16 +123,38 @@ impl Link {
         Ok(lane.as_mut().expect("just made"))
     }
 
-    /// Whether a block for that shard is being filled.
-    #[inline]
-    pub(crate) fn has_open_block(&self, shard: ShardIndex) -> bool {
-        matches!(self.lanes.get(shard), Some(Some(lane)) if lane.block.is_some())
+    /// The block for a shard that is being filled, if it has room.
+    #[inline(always)]
+    pub(crate) fn block(&mut self, shard: ShardIndex) -> Option<&mut BlockMemory> {
+        self.open
+            .get_mut(shard)?
+            .as_mut()
+            .filter(|block| !block.is_full())
     }
 
-    /// The block for that shard that is being filled.
-    #[inline]
-    pub(crate) fn open_block(&mut self, shard: ShardIndex) -> Option<&mut BlockMemory> {
-        self.lanes.get_mut(shard)?.as_mut()?.block.as_mut()
+    /// Opens a block for a shard, if its lane has room for it.
+    pub(crate) fn open(
+        &mut self,
+        shard: ShardIndex,
+        cells: usize,
+        operations: usize,
+    ) -> Result<bool> {
+        let lane = self.lane(shard)?;
+        let layout = BlockLayout::new(lane.capacity(cells, operations), cells);
+        self.open[shard] = lane.open(layout);
+        Ok(self.open[shard].is_some())
+    }
+
+    /// Sends the block for a shard, if there is one.
+    pub(crate) fn send(
+        &mut self,
+        shard: ShardIndex,
+        request: impl FnOnce(&BlockMemory) -> Request,
+    ) -> Result<()> {
+        if let Some(block) = self.open[shard].take() {
+            self.lane(shard)?.send(request(&block), block);
+        }
+        Ok(())
     }
 
     /// A lane with a request that is not answered.
@@ -166,8 +220,8 @@ pub(crate) struct Lane {
     head: usize,
     tail: usize,
     tied: usize,
-    /// The block that is being filled. Its payload is not tied up before it is sent.
-    block: Option<BlockMemory>,
+    /// The shard has ended with requests unanswered: none will be.
+    is_over: bool,
 }
 
 struct Sent {
@@ -209,7 +263,7 @@ impl Lane {
             head: 0,
             tail: 0,
             tied: 0,
-            block: None,
+            is_over: false,
         })
     }
 
@@ -223,59 +277,52 @@ impl Lane {
         capacity
     }
 
-    /// Opens a block, if there is payload for it and its request could be sent.
-    pub(crate) fn open(&mut self, layout: BlockLayout) -> bool {
+    /// A block, if there is payload for it and its request could be sent. It is sent or dropped
+    /// before the next one is opened.
+    fn open(&self, layout: BlockLayout) -> Option<BlockMemory> {
         if self.sent - self.taken == self.requests_max {
-            return false;
+            return None;
         }
-        let Some(offset) = self.find_room(layout.bytes()) else {
-            return false;
-        };
+        let offset = self.find_room(layout.bytes())?;
         // SAFETY: `find_room` gives out payload that no block under way ties up, a block that was
-        // answered is read before its lane is used again, and the former open block is replaced.
-        self.block = Some(unsafe { self.memory.payload().block(offset, layout) });
-        true
+        // answered is read before its lane is used again, and there is no other open block: the link
+        // has one for each lane.
+        Some(unsafe { self.memory.payload().block(offset, layout) })
     }
 
     /// Payload for a block: behind the newest one, or from the start again.
-    fn find_room(&mut self, bytes: usize) -> Option<usize> {
+    fn find_room(&self, bytes: usize) -> Option<usize> {
         let end = self.memory.payload().bytes();
-        if self.tied == 0 && self.head + bytes > end {
-            self.head = 0;
-            self.tail = 0;
-        }
-        if self.tied == 0 || self.tail < self.head {
+        let is_free = self.tied == 0;
+        if is_free || self.tail < self.head {
             if self.head + bytes <= end {
                 return Some(self.head);
             }
             // The rest of the payload is skipped; it counts as part of the next block.
-            return (bytes <= self.tail).then_some(0);
+            return (is_free || bytes <= self.tail).then_some(0);
         }
         (self.head + bytes <= self.tail).then_some(self.head)
     }
 
-    /// Sends the open block, if there is one.
-    pub(crate) fn send(&mut self, request: impl FnOnce(&BlockMemory) -> Request) {
-        let Some(block) = self.block.take() else {
-            return;
-        };
-        let request = request(&block);
-        let end = self.memory.payload().bytes();
-        let bytes = block.bytes();
-        let skipped = if block.offset(self.memory.payload()) == self.head {
+    /// Sends a block.
+    fn send(&mut self, request: Request, block: BlockMemory) {
+        let payload = self.memory.payload();
+        let (offset, bytes) = (block.offset(payload), block.bytes());
+        let skipped = if offset == self.head {
             0
         } else {
-            end - self.head
+            payload.bytes() - self.head
         };
-        self.head = block.offset(self.memory.payload()) + bytes;
+        if self.tied == 0 {
+            self.tail = self.head;
+        }
+        self.head = offset + bytes;
         self.tied += bytes + skipped;
-        self.push(
-            request,
-            Sent {
-                block: Some(block),
-                bytes: bytes + skipped,
-            },
-        );
+        let sent = Sent {
+            block: Some(block),
+            bytes: bytes + skipped,
+        };
+        self.push(request, sent);
     }
 
     /// Sends a call, if there is a reply for it.
@@ -295,7 +342,10 @@ impl Lane {
 
     fn push(&mut self, request: Request, sent: Sent) {
         self.memory.expect_reply(self.sent);
-        if let Err(Full(_)) = self.requests.push(request) {
+        // The ring of a shard that has ended may still hold what was given up.
+        if !self.is_over
+            && let Err(Full(_)) = self.requests.push(request)
+        {
             unreachable!(
                 "there are as many slots as replies, and a slot is free before its reply is given"
             );
@@ -338,6 +388,7 @@ impl Lane {
 
     /// Gives up all requests under way, and gives back their blocks: the shard has ended.
     pub(crate) fn abandon(&mut self) -> impl Iterator<Item = BlockMemory> {
+        self.is_over = true;
         self.taken = self.sent;
         (self.head, self.tail, self.tied) = (0, 0, 0);
         std::mem::take(&mut self.under_way)

@@ -6,9 +6,10 @@ use std::marker::PhantomData;
 use super::Verbs;
 use super::host::Host;
 use super::link::Link;
+use super::verbs::begin;
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId};
-use crate::shard::{BlockLayout, Request};
+use crate::shard::Request;
 use crate::table::{Means, Outcome, Row, Single, Table, Verb, Width};
 
 /// The number of a submitted operation: 0, 1, 2, ... in the order of submission.
@@ -45,6 +46,8 @@ pub struct Pipeline<'a, S: Verbs, R: Row, I: RowId> {
     submitted: u64,
     completed: VecDeque<(Ticket, Outcome<R>)>,
     outstanding: u64,
+    /// Whether the session's lanes are this pipeline's.
+    has_begun: bool,
     ids: PhantomData<I>,
 }
 
@@ -57,6 +60,7 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
             submitted: 0,
             completed,
             outstanding: 0,
+            has_begun: false,
             ids: PhantomData,
         }
     }
@@ -86,6 +90,7 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
 
     /// Sends the blocks that are not full.
     pub fn flush(&mut self) -> Result<()> {
+        self.begin()?;
         let (link, _) = self.session.port()?;
         for shard in 0..link.peers().shards() {
             send::<R, I>(link, &self.table, shard)?;
@@ -119,10 +124,20 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
         Ok(self.completed.pop_front())
     }
 
+    /// Takes the session's lanes, if they are not this pipeline's yet.
+    fn begin(&mut self) -> Result<()> {
+        if !self.has_begun {
+            begin(self.session)?;
+            self.has_begun = true;
+        }
+        Ok(())
+    }
+
     fn submit(&mut self, verb: Verb, id: I, row: Option<&R>) -> Result<Ticket> {
         if let Some(row) = row {
             self.table.check_row(row)?;
         }
+        self.begin()?;
         let (shard, own) = self.route(verb, id)?;
         let ticket = Ticket(self.submitted);
         if own == Some(shard) {
@@ -130,11 +145,12 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
         } else {
             self.open_block(shard)?;
             let (link, mut host) = self.session.port()?;
-            if let Some(block) = link.open_block(shard) {
-                let cells = block.push(verb, id.raw(), ticket.0 as u32);
+            if let Some(block) = link.block(shard) {
+                // First what may panic: the row is the program's own code.
                 if let Some(row) = row {
-                    row.store(cells);
+                    row.store(block.next_row());
                 }
+                block.push(verb, id.raw(), ticket.0 as u32);
                 self.outstanding += 1;
                 if block.is_full() {
                     send::<R, I>(link, &self.table, shard)?;
@@ -193,12 +209,11 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
         let mut rounds = 0;
         loop {
             let (link, _) = self.session.port()?;
-            if link.has_open_block(shard) {
+            if link.block(shard).is_some() {
                 return Ok(());
             }
-            let wanted = link.peers().block_operations;
-            let lane = link.lane(shard)?;
-            if lane.open(BlockLayout::new(lane.capacity(cells, wanted), cells)) {
+            let operations = link.peers().block_operations;
+            if link.open(shard, cells, operations)? {
                 return Ok(());
             }
             if !self.take_answers()? {
@@ -211,6 +226,7 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
 
     /// Takes the answers that are there; says whether there was one.
     fn take_answers(&mut self) -> Result<bool> {
+        self.begin()?;
         let Self {
             session,
             submitted,
@@ -263,13 +279,18 @@ impl<S: Verbs, R: Row, I: RowId> Drop for Pipeline<'_, S, R, I> {
         while self.outstanding > 0 && self.wait().is_ok() {
             self.completed.clear();
         }
+        // What could not be waited for is left to whoever uses the session next.
+        if self.has_begun
+            && self.outstanding == 0
+            && let Ok((link, _)) = self.session.port()
+        {
+            link.end();
+        }
     }
 }
 
 fn send<R: Row, I: RowId>(link: &mut Link, table: &Table<R>, shard: ShardIndex) -> Result<()> {
-    if link.has_open_block(shard) {
-        let lane = link.lane(shard)?;
-        lane.send(|block| Request::block::<R::Width, I>(table.key(), table.width(), block));
-    }
-    Ok(())
+    link.send(shard, |block| {
+        Request::block::<R::Width, I>(table.key(), table.width(), block)
+    })
 }

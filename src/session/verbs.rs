@@ -7,7 +7,7 @@ use super::call::call;
 use super::drive::drive;
 use super::host::Host;
 use super::link::Link;
-use super::operations::{Deletes, Inserts, KeyedWrites, Selects, Updates, first};
+use super::operations::{Deletes, Inserts, KeyedWrites, Operations, Selects, Updates, first};
 use super::pipeline::Pipeline;
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId};
@@ -22,6 +22,34 @@ pub(crate) trait Port {
         Self: 'a;
 
     fn port(&mut self) -> Result<(&mut Link, Self::Host<'_>)>;
+}
+
+/// Begins a use of a client's lanes. What an earlier one has left behind is waited for and thrown
+/// away, so that it is not taken for answers of this one.
+#[inline]
+pub(super) fn begin<P: Port>(client: &mut P) -> Result<(&mut Link, P::Host<'_>)> {
+    let (link, mut host) = client.port()?;
+    if link.begin() {
+        let mut rounds = 0;
+        while let Some(lane) = link.sweep() {
+            host.pause(rounds, lane);
+            rounds += 1;
+        }
+    }
+    Ok((link, host))
+}
+
+/// Runs operations to their end.
+#[inline]
+fn run<R: Row, O: Operations>(
+    client: &mut impl Port,
+    table: &Table<R>,
+    operations: O,
+) -> Result<O> {
+    let (link, mut host) = begin(client)?;
+    let result = drive(link, &mut host, table, operations);
+    link.end();
+    result
 }
 
 /// The verbs of a [`Session`](crate::Session) and of a [`Resident`](crate::Resident).
@@ -122,17 +150,8 @@ pub trait Verbs: Port + Sized {
         visit: impl FnMut(usize, Option<R>),
     ) -> Result<()> {
         table.check_id::<I>()?;
-        let (link, mut host) = self.port()?;
-        drive(
-            link,
-            &mut host,
-            table,
-            Selects {
-                ids,
-                visit,
-                row: PhantomData,
-            },
-        )?;
+        let row = PhantomData;
+        run(self, table, Selects { ids, visit, row })?;
         Ok(())
     }
 
@@ -158,26 +177,15 @@ pub trait Verbs: Port + Sized {
         table.check_id::<I>()?;
         check_lengths("ids and rows", ids.len(), rows.len())?;
         rows.iter().try_for_each(|row| table.check_row(row))?;
-        let (link, mut host) = self.port()?;
-        Ok(drive(
-            link,
-            &mut host,
-            table,
-            Updates {
-                ids,
-                rows,
-                updated: 0,
-            },
-        )?
-        .updated)
+        let updated = 0;
+        Ok(run(self, table, Updates { ids, rows, updated })?.updated)
     }
 
     /// Removes the row of each id; says how many there were.
     #[inline]
     fn delete_batch<R: Row, I: RowId>(&mut self, table: &Table<R>, ids: &[I]) -> Result<usize> {
         table.check_id::<I>()?;
-        let (link, mut host) = self.port()?;
-        Ok(drive(link, &mut host, table, Deletes { ids, deleted: 0 })?.deleted)
+        Ok(run(self, table, Deletes { ids, deleted: 0 })?.deleted)
     }
 
     /// Adds rows; their ids are appended to `ids`, in order. On an error, `ids` is as it was.
@@ -211,9 +219,8 @@ pub trait Verbs: Port + Sized {
     /// Runs a mixture of operations; [`Batch::outcomes`] tells what became of each.
     #[inline]
     fn run<R: Row, I: RowId>(&mut self, batch: &mut Batch<R, I>) -> Result<()> {
-        let (link, mut host) = self.port()?;
         let (table, operations) = batch.parts();
-        drive(link, &mut host, table, operations)?;
+        run(self, table, operations)?;
         Ok(())
     }
 
@@ -222,7 +229,7 @@ pub trait Verbs: Port + Sized {
         Pipeline::new(self, table)
     }
 
-    /// The rows of these ids, read ahead in batches.
+    /// The rows of these ids, read ahead in batches. An error is the last item.
     fn select_iter<'a, R: Row, I: RowId>(
         &'a mut self,
         table: &'a Table<R>,
@@ -230,16 +237,23 @@ pub trait Verbs: Port + Sized {
     ) -> impl Iterator<Item = Result<Option<R>>> + 'a {
         let mut ids = ids.into_iter();
         let mut ahead = Vec::new().into_iter();
+        let mut has_failed = false;
         std::iter::from_fn(move || {
-            if ahead.len() == 0 {
-                let operations = match self.port() {
-                    Ok((link, _)) => link.peers().block_operations * link.peers().shards(),
-                    Err(error) => return Some(Err(error)),
-                };
-                let next: Vec<I> = ids.by_ref().take(operations).collect();
-                match self.select_batch(table, &next) {
+            if ahead.len() == 0 && !has_failed {
+                let operations = self.port().map(|(link, _)| {
+                    let peers = link.peers();
+                    peers.block_operations * peers.shards()
+                });
+                let rows = operations.and_then(|operations| {
+                    let next: Vec<I> = ids.by_ref().take(operations).collect();
+                    self.select_batch(table, &next)
+                });
+                match rows {
                     Ok(rows) => ahead = rows.into_iter(),
-                    Err(error) => return Some(Err(error)),
+                    Err(error) => {
+                        has_failed = true;
+                        return Some(Err(error));
+                    }
                 }
             }
             ahead.next().map(Ok)
@@ -261,7 +275,8 @@ pub trait Verbs: Port + Sized {
     /// Visits every row, shard by shard in the order of their places, until `visit` breaks.
     ///
     /// Others work on meanwhile: a row that is there throughout is visited once, with the values of
-    /// one moment; a row that comes or goes may be visited or not. `visit` may change the table.
+    /// one moment; a row that comes or goes may be visited or not. `visit` may change the table: a
+    /// shard's scan ends where its rows ended when it began, so it does not run after its own inserts.
     fn scan<R: Row>(
         &mut self,
         table: &Table<R>,
@@ -270,8 +285,11 @@ pub trait Verbs: Port + Sized {
         let shards = self.port()?.0.peers().shards();
         for shard in 0..shards {
             let mut from = 0_u32;
+            let mut first_end = None;
             loop {
-                let to = from.saturating_add(SCAN_SLOTS_PER_REQUEST);
+                let to = from
+                    .saturating_add(SCAN_SLOTS_PER_REQUEST)
+                    .min(first_end.unwrap_or(u32::MAX));
                 let (rows, end) = self.on(shard, |context| {
                     let rows = context.rows(table)?;
                     Ok::<_, Error>((
@@ -284,7 +302,7 @@ pub trait Verbs: Port + Sized {
                         return Ok(());
                     }
                 }
-                if to >= end {
+                if to >= *first_end.get_or_insert(end) {
                     break;
                 }
                 from = to;
@@ -333,20 +351,8 @@ fn insert_all<R: Row>(
 ) -> Result<()> {
     table.check_insert::<DirectId>()?;
     rows.iter().try_for_each(|row| table.check_row(row))?;
-    let (link, mut host) = client.port()?;
-    first(
-        drive(
-            link,
-            &mut host,
-            table,
-            Inserts {
-                rows,
-                ids,
-                error: None,
-            },
-        )?
-        .error,
-    )
+    let error = None;
+    first(run(client, table, Inserts { rows, ids, error })?.error)
 }
 
 fn keyed_writes<'a, R: Row>(
@@ -359,20 +365,15 @@ fn keyed_writes<'a, R: Row>(
     table.check_insert::<SurrogateId>()?;
     check_lengths("keys and rows", keys.len(), rows.len())?;
     rows.iter().try_for_each(|row| table.check_row(row))?;
-    let (link, mut host) = client.port()?;
-    let mut writes = drive(
-        link,
-        &mut host,
-        table,
-        KeyedWrites {
-            verb,
-            keys,
-            rows,
-            inserted: 0,
-            error: None,
-            last: None,
-        },
-    )?;
+    let writes = KeyedWrites {
+        verb,
+        keys,
+        rows,
+        inserted: 0,
+        error: None,
+        last: None,
+    };
+    let mut writes = run(client, table, writes)?;
     first(writes.error.take())?;
     Ok(writes)
 }

@@ -14,8 +14,9 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 use super::{Shard, Status};
+use crate::arena::prefetch_range;
 use crate::id::{RowId, TableKey};
-use crate::table::{Block, Code, Verb, Width};
+use crate::table::{Block, Code, Verb, Verbs, Width};
 
 const LINE_BYTES: usize = 64;
 
@@ -28,7 +29,7 @@ pub(crate) struct Request {
     table: TableKey,
     layout: BlockLayout,
     count: u32,
-    uniform: Option<Verb>,
+    verbs: Written,
 }
 
 // One slot of a ring is one line: eight bytes of it are the ring's.
@@ -52,7 +53,7 @@ impl Request {
             table,
             layout: block.layout,
             count: block.count,
-            uniform: block.uniform.filter(|_| block.is_uniform),
+            verbs: block.verbs,
         }
     }
 
@@ -71,7 +72,7 @@ impl Request {
                 cells: 0,
             },
             count: 0,
-            uniform: None,
+            verbs: Written::None,
         }
     }
 
@@ -109,12 +110,17 @@ unsafe fn run_block<W: Width, I: RowId>(shard: &mut Shard, request: &Request) ->
     else {
         return Status::TABLE_GONE;
     };
-    // SAFETY: by the contract of this function.
+    let count = request.count as usize;
+    // SAFETY: by the contract of this function; the outcomes are written before they are viewed, as
+    // the memory may have been something else before.
     let mut block = unsafe {
-        request
-            .layout
-            .view(request.memory, request.count as usize, request.uniform)
+        request.layout.clear_outcomes(request.memory, count);
+        request.layout.view(request.memory, count, request.verbs)
     };
+    prefetch_range(block.ids.as_ptr().cast(), size_of_val(block.ids));
+    if !matches!(block.verbs, Verbs::All(Verb::Select | Verb::Delete)) {
+        prefetch_range(block.rows.as_ptr().cast(), size_of_val(block.rows));
+    }
     table.run::<W, I>(arena, width, &mut block);
     shard.operations += u64::from(request.count);
     Status::DONE
@@ -158,14 +164,18 @@ impl BlockLayout {
     }
 
     /// # Safety
-    /// `memory` is a block of this layout, its first `count` verbs, outcomes and tags written, and
-    /// nobody else uses it during `'a`.
-    unsafe fn view<'a>(
-        self,
-        memory: NonNull<u8>,
-        count: usize,
-        uniform: Option<Verb>,
-    ) -> Block<'a> {
+    /// `memory` is a block of this layout, and nobody else uses it meanwhile.
+    unsafe fn clear_outcomes(self, memory: NonNull<u8>, count: usize) {
+        const { assert!(Code::Pending as u8 == 0) };
+        debug_assert!(count <= self.capacity as usize);
+        // SAFETY: the outcomes are part of the block.
+        unsafe { memory.add(self.outcomes()).write_bytes(0, count) };
+    }
+
+    /// # Safety
+    /// `memory` is a block of this layout, its first `count` outcomes written, and its verbs where
+    /// they say; nobody else uses it during `'a`.
+    unsafe fn view<'a>(self, memory: NonNull<u8>, count: usize, verbs: Written) -> Block<'a> {
         debug_assert!(count <= self.capacity as usize);
         let base = memory.as_ptr();
         // SAFETY: the parts are disjoint, aligned ranges of the block; ids and rows are zeroed
@@ -173,13 +183,19 @@ impl BlockLayout {
         unsafe {
             Block {
                 ids: std::slice::from_raw_parts_mut(base.cast(), count),
-                verbs: std::slice::from_raw_parts(base.add(self.verbs()).cast(), count),
+                verbs: match verbs {
+                    Written::None => Verbs::Each(&[]),
+                    Written::All(verb) => Verbs::All(verb),
+                    Written::Each => Verbs::Each(std::slice::from_raw_parts(
+                        base.add(self.verbs()).cast(),
+                        count,
+                    )),
+                },
                 outcomes: std::slice::from_raw_parts_mut(base.add(self.outcomes()).cast(), count),
                 rows: std::slice::from_raw_parts_mut(
                     base.add(self.rows()).cast(),
                     count * self.cells as usize,
                 ),
-                uniform,
             }
         }
     }
@@ -191,14 +207,24 @@ pub(crate) struct BlockMemory {
     memory: NonNull<u8>,
     layout: BlockLayout,
     count: u32,
-    uniform: Option<Verb>,
-    is_uniform: bool,
+    verbs: Written,
+    tags: NonNull<u32>,
+    rows: NonNull<u64>,
+}
+
+/// The verbs of a block: one for all, until a second one comes; then they are in its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    None,
+    All(Verb),
+    Each,
 }
 
 // SAFETY: it owns its part of the payload until it is sent.
 unsafe impl Send for BlockMemory {}
 
 impl BlockMemory {
+    #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
         self.count == self.layout.capacity
     }
@@ -207,31 +233,49 @@ impl BlockMemory {
     #[inline(always)]
     pub(crate) fn push(&mut self, verb: Verb, id: u64, tag: u32) -> &mut [u64] {
         assert!(!self.is_full());
+        if self.verbs != Written::All(verb) {
+            self.write_verb(verb);
+        }
         let at = self.count as usize;
         let cells = self.layout.cells as usize;
-        self.is_uniform &= self.uniform.is_none_or(|uniform| uniform == verb);
-        self.uniform = Some(verb);
         self.count += 1;
-        let base = self.memory.as_ptr();
         // SAFETY: `at` is below the capacity; the block is ours while it is written.
         unsafe {
-            base.cast::<u64>().add(at).write(id);
-            base.add(self.layout.verbs())
-                .cast::<Verb>()
-                .add(at)
-                .write(verb);
-            base.add(self.layout.outcomes())
-                .cast::<Code>()
-                .add(at)
-                .write(Code::Pending);
-            base.add(self.layout.tags())
-                .cast::<u32>()
-                .add(at)
-                .write(tag);
-            std::slice::from_raw_parts_mut(
-                base.add(self.layout.rows()).cast::<u64>().add(at * cells),
-                cells,
-            )
+            self.memory.cast::<u64>().add(at).write(id);
+            self.tags.add(at).write(tag);
+            std::slice::from_raw_parts_mut(self.rows.add(at * cells).as_ptr(), cells)
+        }
+    }
+
+    /// Notes the verb of the next operation, which is not that of all before it.
+    fn write_verb(&mut self, verb: Verb) {
+        let written = match self.verbs {
+            Written::None => {
+                self.verbs = Written::All(verb);
+                return;
+            }
+            Written::All(before) => vec![before; self.count as usize],
+            Written::Each => Vec::new(),
+        };
+        self.verbs = Written::Each;
+        // SAFETY: `count` is below the capacity; the block is ours while it is written.
+        unsafe {
+            let verbs = self.memory.add(self.layout.verbs()).cast::<Verb>();
+            verbs.copy_from_nonoverlapping(NonNull::from(&written[..]).cast(), written.len());
+            verbs.add(self.count as usize).write(verb);
+        }
+    }
+
+    /// The cells of the row that the next operation will bring.
+    pub(crate) fn next_row(&mut self) -> &mut [u64] {
+        assert!(!self.is_full());
+        let cells = self.layout.cells as usize;
+        let start = self.count as usize * cells;
+        // SAFETY: `count` is below the capacity; the block is ours while it is written, and its
+        // memory was zeroed once, so it is initialised.
+        unsafe {
+            let rows = self.memory.as_ptr().add(self.layout.rows());
+            std::slice::from_raw_parts_mut(rows.cast::<u64>().add(start), cells)
         }
     }
 
@@ -253,20 +297,21 @@ impl BlockMemory {
     /// Reads an answered block: tag, verb, outcome, id and row of each operation.
     #[inline(always)]
     pub(crate) fn results(&self, mut visit: impl FnMut(u32, Verb, Code, u64, &[u64])) {
-        let cells = self.layout.cells as usize;
+        let (count, cells) = (self.len(), self.layout.cells as usize);
         // SAFETY: the block was answered, so it is ours again, with all `count` operations written.
         let (block, tags) = unsafe {
-            let tags: *const u32 = self.memory.as_ptr().add(self.layout.tags()).cast();
-            let block = self.layout.view(self.memory, self.len(), None);
-            (block, std::slice::from_raw_parts(tags, self.len()))
+            let block = self.layout.view(self.memory, count, self.verbs);
+            (block, std::slice::from_raw_parts(self.tags.as_ptr(), count))
         };
-        for (at, (&tag, &id)) in tags.iter().zip(&*block.ids).enumerate() {
+        prefetch_range(block.rows.as_ptr().cast(), size_of_val(block.rows));
+        for at in 0..count {
+            let row = &block.rows[at * cells..][..cells];
             visit(
-                tag,
-                block.verbs[at],
+                tags[at],
+                block.verbs.of(at),
                 block.outcomes[at],
-                id,
-                &block.rows[at * cells..][..cells],
+                block.ids[at],
+                row,
             );
         }
     }
@@ -309,13 +354,21 @@ impl Payload {
     pub(crate) unsafe fn block(&self, offset: usize, layout: BlockLayout) -> BlockMemory {
         assert!(offset.is_multiple_of(LINE_BYTES) && offset + layout.bytes() <= self.bytes);
         // SAFETY: within the payload, as just checked.
-        let memory = unsafe { self.memory.add(offset) };
+        let (memory, tags, rows) = unsafe {
+            let memory = self.memory.add(offset);
+            (
+                memory,
+                memory.add(layout.tags()).cast(),
+                memory.add(layout.rows()).cast(),
+            )
+        };
         BlockMemory {
             memory,
             layout,
             count: 0,
-            uniform: None,
-            is_uniform: true,
+            verbs: Written::None,
+            tags,
+            rows,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::transaction::UndoLog;
 ///
 /// In a transaction ([`Context::rows`](crate::Context::rows)) changes are undone with it; in
 /// resident work ([`Resident::rows`](crate::Resident::rows)) each operation is a transaction of its
-/// own. Ids of rows in other shards find nothing here.
+/// own. Ids of rows in other shards, and keys in a table without, find nothing here.
 ///
 /// Batches are faster than single calls by what prefetching hides: the memory of each operation is
 /// asked for while those before it run.
@@ -78,6 +78,7 @@ impl<'a, R: Row> Rows<'a, R> {
     /// shard ([`Engine::shard_of`](crate::Engine::shard_of)).
     #[inline]
     pub fn insert_keyed(&mut self, key: SurrogateId, row: &R) -> Result<DirectId> {
+        self.check_keyed()?;
         self.check_owner(key)?;
         self.insert_at(Some(key.0), row)
     }
@@ -103,6 +104,7 @@ impl<'a, R: Row> Rows<'a, R> {
 
     /// Some columns of a row, in the order asked for.
     pub fn select_columns<I: RowId>(&self, id: I, columns: &[usize]) -> Result<Option<Vec<u64>>> {
+        self.check_id::<I>()?;
         columns
             .iter()
             .try_for_each(|&column| self.check_column(column))?;
@@ -116,6 +118,7 @@ impl<'a, R: Row> Rows<'a, R> {
     /// Replaces a row; says whether there was one.
     #[inline]
     pub fn update<I: RowId>(&mut self, id: I, row: &R) -> Result<bool> {
+        self.check_id::<I>()?;
         self.check_row(row)?;
         let Some(place) = self.part.find(id) else {
             return Ok(false);
@@ -126,6 +129,7 @@ impl<'a, R: Row> Rows<'a, R> {
 
     /// Sets some columns of a row; says whether there was one.
     pub fn update_columns<I: RowId>(&mut self, id: I, values: &[(usize, u64)]) -> Result<bool> {
+        self.check_id::<I>()?;
         values
             .iter()
             .try_for_each(|&(column, _)| self.check_column(column))?;
@@ -143,6 +147,7 @@ impl<'a, R: Row> Rows<'a, R> {
         expected: &[(usize, u64)],
         values: &[(usize, u64)],
     ) -> Result<Compared> {
+        self.check_id::<I>()?;
         expected
             .iter()
             .chain(values)
@@ -163,10 +168,8 @@ impl<'a, R: Row> Rows<'a, R> {
 
     /// Replaces the row of a key, or adds it; says whether there was one.
     pub fn upsert(&mut self, key: SurrogateId, row: &R) -> Result<bool> {
+        self.check_keyed()?;
         self.check_owner(key)?;
-        if !self.part.is_keyed() {
-            return Err(Error::NotKeyed);
-        }
         if self.update(key, row)? {
             return Ok(true);
         }
@@ -177,6 +180,7 @@ impl<'a, R: Row> Rows<'a, R> {
     /// Removes a row; says whether there was one.
     #[inline]
     pub fn delete<I: RowId>(&mut self, id: I) -> Result<bool> {
+        self.check_id::<I>()?;
         let Some(place) = self.part.find(id) else {
             return Ok(false);
         };
@@ -270,6 +274,7 @@ impl<'a, R: Row> Rows<'a, R> {
     /// Replaces the row of each id; says how many there were.
     #[inline]
     pub fn update_batch<I: RowId>(&mut self, ids: &[I], rows: &[R]) -> Result<usize> {
+        self.check_id::<I>()?;
         check_lengths("ids and rows", ids.len(), rows.len())?;
         rows.iter().try_for_each(|row| self.check_row(row))?;
         let mut updated = 0;
@@ -298,6 +303,7 @@ impl<'a, R: Row> Rows<'a, R> {
     /// Removes the row of each id; says how many there were.
     #[inline]
     pub fn delete_batch<I: RowId>(&mut self, ids: &[I]) -> Result<usize> {
+        self.check_id::<I>()?;
         let mut deleted = 0;
         if self.undo.is_some() {
             for &id in ids {
@@ -357,6 +363,7 @@ impl<'a, R: Row> Rows<'a, R> {
     /// out; on another error those before it are there.
     #[inline]
     pub fn insert_keyed_batch(&mut self, keys: &[SurrogateId], rows: &[R]) -> Result<usize> {
+        self.check_keyed()?;
         check_lengths("keys and rows", keys.len(), rows.len())?;
         rows.iter().try_for_each(|row| self.check_row(row))?;
         keys.iter().try_for_each(|&key| self.check_owner(key))?;
@@ -446,6 +453,21 @@ impl<'a, R: Row> Rows<'a, R> {
             .part
             .update(self.width, place, images, change));
         Ok(())
+    }
+
+    /// Whether rows of this table have ids of this kind.
+    #[inline]
+    fn check_id<I: RowId>(&self) -> Result<()> {
+        if I::KEYED { self.check_keyed() } else { Ok(()) }
+    }
+
+    #[inline]
+    fn check_keyed(&self) -> Result<()> {
+        if self.part.is_keyed() {
+            Ok(())
+        } else {
+            Err(Error::NotKeyed)
+        }
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Block, Code, Row, Table, Verb, Width};
+use super::{Block, Code, Row, Table, Verb, Verbs, Width};
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, SurrogateId};
 
@@ -169,18 +169,20 @@ impl<I: RowId> BatchOperations<I> {
         self.ids.clear();
         self.verbs.clear();
         self.outcomes.clear();
-        self.rows.clear();
+        // The rows stay, so that their memory is not cleared once more by the next use.
     }
 
     /// Adds an operation; gives the cells of its row.
     #[inline(always)]
     fn push(&mut self, verb: Verb, id: u64) -> &mut [u64] {
+        let start = self.ids.len() * self.cells;
         self.ids.push(id);
         self.verbs.push(verb);
         self.outcomes.push(Code::Pending);
-        let start = self.rows.len();
-        self.rows.resize(start + self.cells, 0);
-        &mut self.rows[start..]
+        if self.rows.len() < start + self.cells {
+            self.rows.resize(start + self.cells, 0);
+        }
+        &mut self.rows[start..start + self.cells]
     }
 
     #[inline(always)]
@@ -215,11 +217,10 @@ impl<I: RowId> BatchOperations<I> {
     /// The operations as a block of a shard.
     pub(crate) fn block(&mut self) -> Block<'_> {
         Block {
+            rows: &mut self.rows[..self.ids.len() * self.cells],
             ids: &mut self.ids,
-            verbs: &self.verbs,
+            verbs: Verbs::Each(&self.verbs),
             outcomes: &mut self.outcomes,
-            rows: &mut self.rows,
-            uniform: None,
         }
     }
 }

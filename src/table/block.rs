@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ids      | u64 x n |   in: direct or surrogate ids     out: direct ids of inserted rows
-//! verbs    | u8  x n |   in
+//! verbs    | u8  x n |   in; one for all, where they do not differ
 //! outcomes | u8  x n |   out
 //! rows     | cells x n | in: rows of inserts, updates     out: rows of selects
 //! ```
@@ -73,13 +73,30 @@ impl Code {
     }
 }
 
+/// The verbs of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verbs<'a> {
+    /// One for all operations.
+    All(Verb),
+    /// One for each.
+    Each(&'a [Verb]),
+}
+
+impl Verbs<'_> {
+    #[inline(always)]
+    pub(crate) fn of(self, at: usize) -> Verb {
+        match self {
+            Self::All(verb) => verb,
+            Self::Each(verbs) => verbs[at],
+        }
+    }
+}
+
 /// A block in memory that both its author and the shard can reach, each in turn.
 pub(crate) struct Block<'a> {
     pub(crate) ids: &'a mut [u64],
-    pub(crate) verbs: &'a [Verb],
+    pub(crate) verbs: Verbs<'a>,
     pub(crate) outcomes: &'a mut [Code],
     /// `ids.len()` rows of the table's width.
     pub(crate) rows: &'a mut [u64],
-    /// The verb of every operation, when it is one.
-    pub(crate) uniform: Option<Verb>,
 }

@@ -15,7 +15,8 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use super::{
-    BeforeImages, Block, Code, DirectId, Hint, Place, Probe, RowId, Single, TablePart, Verb, Width,
+    BeforeImages, Block, Code, DirectId, Hint, Place, Probe, RowId, Single, TablePart, Verb, Verbs,
+    Width,
 };
 use crate::arena::Arena;
 use crate::error::Error;
@@ -287,16 +288,13 @@ impl TablePart {
             verbs,
             outcomes,
             rows,
-            uniform,
         } = block;
-        match uniform {
-            Some(Verb::Select) => self.run_selects::<W, I>(width, ids, outcomes, rows),
-            Some(Verb::Update) => self.run_updates::<W, I>(width, ids, outcomes, rows),
-            Some(Verb::Insert) => self.run_inserts::<W, I>(arena, width, ids, outcomes, rows),
-            Some(Verb::Delete) => self.run_deletes::<W, I>(arena, width, ids, outcomes),
-            Some(Verb::Upsert) | None => {
-                self.run_mixed::<W, I>(arena, width, verbs, ids, outcomes, rows)
-            }
+        match *verbs {
+            Verbs::All(Verb::Select) => self.run_selects::<W, I>(width, ids, outcomes, rows),
+            Verbs::All(Verb::Update) => self.run_updates::<W, I>(width, ids, outcomes, rows),
+            Verbs::All(Verb::Insert) => self.run_inserts::<W, I>(arena, width, ids, outcomes, rows),
+            Verbs::All(Verb::Delete) => self.run_deletes::<W, I>(arena, width, ids, outcomes),
+            verbs => self.run_mixed::<W, I>(arena, width, verbs, ids, outcomes, rows),
         }
     }
 
@@ -416,7 +414,7 @@ impl TablePart {
         &mut self,
         arena: &mut Arena,
         width: W,
-        verbs: &[Verb],
+        verbs: Verbs<'_>,
         ids: &mut [u64],
         outcomes: &mut [Code],
         rows: &mut [u64],
@@ -430,7 +428,7 @@ impl TablePart {
             |at| I::from_raw(ids[at].get()),
             |table, at, place| {
                 let row = &mut rows[at * cells..][..cells];
-                if verbs[at] == Verb::Select {
+                if verbs.of(at) == Verb::Select {
                     outcomes[at] = table.select_into(width, place, row);
                     return;
                 }
@@ -441,13 +439,13 @@ impl TablePart {
                         width,
                         images: &mut Single,
                     },
-                    verbs[at],
+                    verbs.of(at),
                     I::from_raw(id),
                     place,
                     |cells| cells.copy_from_slice(row),
                 );
                 outcomes[at] = done.code;
-                if verbs[at] == Verb::Insert || verbs[at] == Verb::Upsert {
+                if verbs.of(at) == Verb::Insert || verbs.of(at) == Verb::Upsert {
                     ids[at].set(done.id);
                     if done.code.to_error(0, 0).is_some() {
                         row[0] = done.detail;

@@ -25,7 +25,7 @@ mod test;
 
 pub(crate) use batch::BatchOperations;
 pub use batch::{Batch, Outcome};
-pub(crate) use block::{Block, Code, Verb};
+pub(crate) use block::{Block, Code, Verb, Verbs};
 use execute::Window;
 pub(crate) use execute::{Means, Rolling, RowPart};
 pub use handle::Table;
@@ -170,7 +170,8 @@ impl TablePart {
         self.slots.cells(width, place)
     }
 
-    /// Adds a row whose cells `fill` writes; `key` is there exactly for keyed tables.
+    /// Adds a row whose cells `fill` writes; `key` is there exactly for keyed tables. If `fill`
+    /// unwinds, there is no row; its slot is lost until the table is dropped.
     #[inline(always)]
     pub(crate) fn insert<W: Width>(
         &mut self,
@@ -181,7 +182,11 @@ impl TablePart {
         fill: impl FnOnce(&mut [u64]),
     ) -> Result<Place, Error> {
         let place = match (key, &mut self.index) {
-            (None, None) => self.slots.reserve(arena)?,
+            (None, None) => {
+                let place = self.slots.reserve(arena)?;
+                fill(self.slots.cells_mut(width, place));
+                place
+            }
             (Some(key), Some(index)) => {
                 let probe = Probe::new(key);
                 let Err(vacancy) = index.seek(probe, &self.slots) else {
@@ -189,6 +194,7 @@ impl TablePart {
                 };
                 let place = self.slots.reserve(arena)?;
                 let slot = place.slot();
+                fill(self.slots.cells_mut(width, place));
                 if let Err(full) = index.insert(arena, probe, vacancy, slot, &self.slots) {
                     self.slots.give_back(arena, slot);
                     return Err(full.into());
@@ -199,7 +205,6 @@ impl TablePart {
             (None, Some(_)) => return Err(Error::KeyNeeded),
         };
         self.slots.enliven(place, key);
-        fill(self.slots.cells_mut(width, place));
         images.inserted(place.slot());
         Ok(place)
     }

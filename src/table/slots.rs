@@ -177,10 +177,12 @@ impl Slots {
     /// The row that a direct id names, if it still lives.
     #[inline(always)]
     pub(super) fn find(&self, id: DirectId) -> Option<Place> {
-        if id.slot() >= self.next {
+        // One comparison for both: whether the row is in this shard, and in a slot that was used.
+        let slot = id.slot_in(usize::from(self.shard));
+        if slot >= u64::from(self.next) {
             return None;
         }
-        let place = self.place(id.slot());
+        let place = self.place(slot as u32);
         let identity = u64::from(id.generation()) << GENERATION_SHIFT | LIVE;
         (self.header(place) & IDENTITY_MASK == identity).then_some(place)
     }
@@ -295,7 +297,8 @@ impl Slots {
             .min((1 << self.slab_shift) - (self.next as usize & ((1 << self.slab_shift) - 1)))
     }
 
-    /// Makes rows of a [`Slots::fresh_run`], for tables without keys.
+    /// Makes rows of a [`Slots::fresh_run`], for tables without keys. If `fill` unwinds, the rows
+    /// before it are there.
     #[inline(always)]
     pub(super) fn fill_run<W: Width>(
         &mut self,
@@ -309,10 +312,19 @@ impl Slots {
         self.next += run as u32;
         self.live += run as u64;
         let mut place = self.place(first);
+        let mut rest = Rest {
+            slots: self,
+            rows: run as u32,
+        };
         for k in 0..run {
-            self.set_header(place, VERSION_ONE | 1 << GENERATION_SHIFT | LIVE);
-            fill(k, self.cells_mut(width, place));
-            made(k, DirectId::new(usize::from(self.shard), place.slot, 1));
+            let slots = &mut *rest.slots;
+            slots.set_header(place, VERSION_ONE | 1 << GENERATION_SHIFT | LIVE);
+            fill(k, slots.cells_mut(width, place));
+            rest.rows -= 1;
+            made(
+                k,
+                DirectId::new(usize::from(rest.slots.shard), place.slot, 1),
+            );
             // SAFETY: the run lies in one slab; behind its last slot is at most the slab's end.
             place.address = unsafe { place.address.add(HEADER_BYTES + width.cells() * 8) };
             place.slot = place.slot.wrapping_add(1);
@@ -381,6 +393,20 @@ impl Slots {
             unsafe { place.header().add(1).write(u64::from(self.free.linked)) };
             self.free.linked = slot;
         }
+    }
+}
+
+/// The rows of a run that are not made yet. If the run unwinds, they never were.
+struct Rest<'a> {
+    slots: &'a mut Slots,
+    rows: u32,
+}
+
+impl Drop for Rest<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.slots.next -= self.rows;
+        self.slots.live -= u64::from(self.rows);
     }
 }
 

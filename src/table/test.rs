@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Block, Code, Dynamic, Fixed, Kind, Schema, Single, TablePart, Verb, Width};
+use super::{Block, Code, Dynamic, Fixed, Kind, Schema, Single, TablePart, Verb, Verbs, Width};
 use crate::arena::{Arena, MapOptions};
 use crate::error::{Error, TableError};
 use crate::id::{DirectId, RowId, SurrogateId, hash};
@@ -132,10 +132,9 @@ fn random_mixed_blocks_by_key_match_the_model() {
         let mut outcomes = vec![Code::Pending; count];
         let mut block = Block {
             ids: &mut ids,
-            verbs: &verbs,
+            verbs: Verbs::Each(&verbs),
             outcomes: &mut outcomes,
             rows: &mut rows,
-            uniform: None,
         };
         table.run::<_, SurrogateId>(&mut arena, Fixed::<3>, &mut block);
         for (at, (code, selected)) in expected.into_iter().enumerate() {
@@ -172,13 +171,16 @@ fn uniform_blocks_do_what_mixed_blocks_do() {
             let mut rows: Vec<u64> = (0..100).map(|n| n * 7).collect();
             let mut outcomes = vec![Code::Pending; 100];
             let verbs = vec![verb; 100];
-            let uniform = uniform.then_some(verb);
+            let verbs = if uniform {
+                Verbs::All(verb)
+            } else {
+                Verbs::Each(&verbs)
+            };
             let mut block = Block {
                 ids: &mut ids,
-                verbs: &verbs,
+                verbs,
                 outcomes: &mut outcomes,
                 rows: &mut rows,
-                uniform,
             };
             table.run::<_, SurrogateId>(&mut arena, Dynamic(1), &mut block);
             codes.push(outcomes[0]);

@@ -53,20 +53,25 @@ impl UndoLog {
 
     /// Makes room for one more change of a row of `cells`, so that noting it cannot fail.
     pub(crate) fn reserve(&mut self, cells: usize) -> Result<(), Error> {
-        let used =
-            (self.entries.capacity() * size_of::<Entry>() + self.images.capacity() * 8) as u64;
-        let full = |asked: usize| ArenaFull {
-            asked_bytes: asked as u64,
-            used_bytes: used,
-            bound_bytes: used,
-        };
+        let (entries, images) = (self.entries.capacity(), self.images.capacity());
         self.entries
             .try_reserve(1)
-            .map_err(|_| full(size_of::<Entry>()))?;
+            .map_err(|_| self.full((2 * entries).max(1) * size_of::<Entry>()))?;
         self.images
             .try_reserve(cells)
-            .map_err(|_| full(cells * 8))?;
+            .map_err(|_| self.full((2 * images).max(cells) * size_of::<u64>()))?;
         Ok(())
+    }
+
+    /// The log has no room to double: what is full is the shard's heap, not its arena.
+    #[cold]
+    fn full(&self, asked: usize) -> ArenaFull {
+        let heap = self.entries.allocator();
+        ArenaFull {
+            asked_bytes: asked as u64,
+            used_bytes: heap.bytes() as u64,
+            bound_bytes: heap.bytes_max() as u64,
+        }
     }
 
     /// Notes changes of one table.

@@ -45,7 +45,7 @@ pub(crate) const PROBE_DISTANCE: usize = 16;
 pub(crate) const HEAP_BYTES: usize = 256 << 20;
 
 /// Operations of one block on its way to another shard, unless the builder says otherwise.
-pub(crate) const BLOCK_OPERATIONS: usize = 64;
+pub(crate) const BLOCK_OPERATIONS: usize = 128;
 
 /// Bounds of the builder's block size.
 pub(crate) const BLOCK_OPERATIONS_MAX: usize = 1024;
@@ -58,7 +58,7 @@ pub(crate) const LANE_REQUESTS_MAX: usize = 1 << 14;
 
 /// Payload memory of all lanes of one client: about one second-level cache, so that a line is not
 /// written again while the other side still holds it, and yet stays in a cache.
-pub(crate) const LANE_BYTES_TOTAL: usize = 1024 << 10;
+pub(crate) const LANE_BYTES_TOTAL: usize = 1 << 20;
 
 /// Payload memory of one lane, at least.
 pub(crate) const LANE_BYTES_MIN: usize = 64 << 10;

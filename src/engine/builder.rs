@@ -81,7 +81,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Operations that travel together to another shard. Default: 64.
+    /// Operations that travel together to another shard. Default: 128.
     pub fn block_operations(mut self, operations: usize) -> Self {
         self.block_operations = operations;
         self

@@ -173,6 +173,20 @@ impl<T> Consumer<T> {
         Some(value)
     }
 
+    /// The message that `pop` returns next, if it is there.
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<&T> {
+        let slot = self.place.slot();
+        if slot.stamp.load(ordering::receive()) != self.place.stamp {
+            return None;
+        }
+        Some(slot.value.with(|message| {
+            // SAFETY: as in `pop`; the message stays in its slot as long as `&self` keeps `pop`
+            // away, and the producer stays away as long as it does.
+            unsafe { (*message).assume_init_ref() }
+        }))
+    }
+
     /// Whether a message is waiting: one load of a line that `pop` reads next.
     #[inline]
     pub(crate) fn is_ready(&self) -> bool {

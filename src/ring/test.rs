@@ -89,6 +89,17 @@ fn ring_without_slots_is_refused() {
 }
 
 #[test]
+fn peek_shows_what_pop_takes() {
+    let (mut producer, mut consumer) = ring(2);
+    assert_eq!(consumer.peek(), None::<&String>);
+    for text in ["a", "b", "c"] {
+        producer.push(text.to_owned()).unwrap();
+        assert_eq!(consumer.peek().map(String::as_str), Some(text));
+        assert_eq!(consumer.pop().as_deref(), Some(text));
+    }
+}
+
+#[test]
 fn each_end_learns_that_the_other_is_gone() {
     let (producer, consumer) = ring::<u8>(2);
     assert!(!producer.is_abandoned() && !consumer.is_abandoned());

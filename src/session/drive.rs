@@ -14,7 +14,8 @@ use super::host::Host;
 use super::link::Link;
 use super::operations::Operations;
 
-/// Operations on the own shard that are gathered before they are executed.
+/// Operations on the own shard that are executed together; as many more are gathered before, so
+/// that their memory is asked for meanwhile.
 const OWN_OPERATIONS: usize = 64;
 
 /// Runs operations to their end: each has its result, or the error says why some have none.
@@ -26,8 +27,8 @@ pub(super) fn drive<R: Row, O: Operations>(
     operations: O,
 ) -> Result<O> {
     let own = Own {
-        list: [0; OWN_OPERATIONS],
-        ids: [0; OWN_OPERATIONS],
+        list: [0; 2 * OWN_OPERATIONS],
+        ids: [0; 2 * OWN_OPERATIONS],
         count: 0,
     };
     let mut drive = Drive {
@@ -54,8 +55,8 @@ struct Drive<'a, R: Row, O> {
 
 /// Operations on the own shard that wait to be executed: their numbers, and their ids.
 struct Own {
-    list: [u32; OWN_OPERATIONS],
-    ids: [u64; OWN_OPERATIONS],
+    list: [u32; 2 * OWN_OPERATIONS],
+    ids: [u64; 2 * OWN_OPERATIONS],
     count: usize,
 }
 
@@ -76,8 +77,8 @@ impl<R: Row, O: Operations> Drive<'_, R, O> {
                 self.own.list[self.own.count] = at as u32;
                 self.own.ids[self.own.count] = id.raw();
                 self.own.count += 1;
-                if self.own.count == OWN_OPERATIONS {
-                    self.execute_own(host);
+                if self.own.count == 2 * OWN_OPERATIONS {
+                    self.execute_own(host, OWN_OPERATIONS);
                 }
                 continue;
             }
@@ -87,7 +88,7 @@ impl<R: Row, O: Operations> Drive<'_, R, O> {
                 Err(error) => self.fail(error),
             }
         }
-        self.execute_own(host);
+        self.execute_own(host, self.own.count);
         for shard in 0..shards {
             self.send(link, shard);
         }
@@ -188,20 +189,28 @@ impl<R: Row, O: Operations> Drive<'_, R, O> {
         }
     }
 
-    /// Executes the gathered operations on the client's own shard.
+    /// Executes the first `count` of the gathered operations on the client's own shard.
     #[inline]
-    fn execute_own(&mut self, host: &mut impl Host) {
-        let count = std::mem::take(&mut self.own.count);
+    fn execute_own(&mut self, host: &mut impl Host, count: usize) {
         if count == 0 {
             return;
         }
-        let (list, ids) = (&self.own.list[..count], &self.own.ids[..count]);
+        let own = &self.own;
+        let (list, ids) = (&own.list[..count], &own.ids[..count]);
+        let next = &own.ids[count..own.count];
+        let rolling = Rolling {
+            next,
+            ..Rolling::ALONE
+        };
         let (table, operations) = (self.table, &mut self.operations);
-        if let Some(Err(error)) =
-            host.with_shard(|shard| execute(shard, table, operations, list, ids))
-        {
+        let work = |shard: &mut Shard| execute(shard, table, rolling, operations, list, ids);
+        if let Some(Err(error)) = host.with_shard(work) {
             self.fail(error);
         }
+        let own = &mut self.own;
+        own.list.copy_within(count..own.count, 0);
+        own.ids.copy_within(count..own.count, 0);
+        own.count -= count;
     }
 }
 
@@ -210,6 +219,7 @@ impl<R: Row, O: Operations> Drive<'_, R, O> {
 fn execute<R: Row, O: Operations>(
     shard: &mut Shard,
     table: &Table<R>,
+    rolling: Rolling<'_>,
     operations: &mut O,
     list: &[u32],
     ids: &[u64],
@@ -217,32 +227,24 @@ fn execute<R: Row, O: Operations>(
     let width = table.width();
     let (part, arena) = shard.catalog.table(table.key())?;
     shard.operations += list.len() as u64;
-    part.each(
-        width,
-        Rolling::ALONE,
-        list.len(),
-        |k| O::Id::from_raw(ids[k]),
-        |part, k, place| {
-            let (at, id) = (list[k] as usize, ids[k]);
-            let verb = operations.verb(at);
-            let done = part.one(
-                Means {
-                    arena,
-                    width,
-                    images: &mut Single,
-                },
-                verb,
-                O::Id::from_raw(id),
-                place,
-                |cells| operations.fill(at, cells),
-            );
-            match (verb, place) {
-                (Verb::Select, Some(place)) => {
-                    operations.done(at, done.code, id, part.cells(width, place))
-                }
-                _ => operations.done(at, done.code, done.id, &[done.detail]),
+    let id_at = |k: usize| O::Id::from_raw(ids[k]);
+    part.each(width, rolling, list.len(), id_at, |part, k, place| {
+        let (at, id) = (list[k] as usize, ids[k]);
+        let verb = operations.verb(at);
+        let means = Means {
+            arena,
+            width,
+            images: &mut Single,
+        };
+        let done = part.one(means, verb, O::Id::from_raw(id), place, |cells| {
+            operations.fill(at, cells)
+        });
+        match (verb, place) {
+            (Verb::Select, Some(place)) => {
+                operations.done(at, done.code, id, part.cells(width, place))
             }
-        },
-    );
+            _ => operations.done(at, done.code, done.id, &[done.detail]),
+        }
+    });
     Ok(())
 }

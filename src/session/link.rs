@@ -145,13 +145,15 @@ impl Link {
         Ok(self.open[shard].is_some())
     }
 
-    /// Sends the block for a shard, if there is one.
+    /// Sends the block for a shard, if there is one with something in it.
     pub(crate) fn send(
         &mut self,
         shard: ShardIndex,
         request: impl FnOnce(&BlockMemory) -> Request,
     ) -> Result<()> {
-        if let Some(block) = self.open[shard].take() {
+        if let Some(block) = self.open[shard].take()
+            && block.len() > 0
+        {
             self.lane(shard)?.send(request(&block), block);
         }
         Ok(())

@@ -11,7 +11,7 @@ use std::task::Waker;
 
 use crossbeam_queue::ArrayQueue;
 
-use super::{ServerLane, Shard, Status};
+use super::{ServerLane, Shard};
 use crate::limits::{CONTROL_COMMANDS_MAX, TICK_REQUESTS_PER_LANE};
 
 /// What any thread may ask of a shard, outside the operation path.
@@ -151,8 +151,9 @@ impl Inbox {
                 if !delivery.has_arrived(number) {
                     break;
                 }
-                let Some(request) = lane.pop() else { break };
-                lane.answer(request.run(shard));
+                if !lane.run_next(shard) {
+                    break;
+                }
                 served += 1;
             }
         }
@@ -203,9 +204,7 @@ impl Inbox {
             }
         }
         for lane in &mut self.lanes {
-            while lane.pop().is_some() {
-                lane.answer(Status::ENDED);
-            }
+            lane.refuse();
         }
     }
 }

@@ -18,8 +18,10 @@ use std::task::Waker;
 
 use crossbeam_utils::CachePadded;
 
+use super::Shard;
 use super::request::{Payload, Request};
 use crate::ring::Consumer;
+use crate::table::Rolling;
 
 /// The state of a request, as its reply word shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,14 +141,35 @@ impl ServerLane {
         self.requests.is_ready()
     }
 
+    /// Refuses every request that waits.
+    pub(super) fn refuse(&mut self) {
+        while self.requests.pop().is_some() {
+            self.answer(Status::ENDED);
+        }
+    }
+
+    /// Runs and answers the oldest request, if there is one.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<Request> {
-        self.requests.pop()
+    pub(super) fn run_next(&mut self, shard: &mut Shard) -> bool {
+        let Some(request) = self.requests.pop() else {
+            return false;
+        };
+        let next = self
+            .requests
+            .peek()
+            .map_or(&[][..], |next| request.continued_by(next));
+        let rolling = Rolling {
+            next,
+            ..Rolling::ALONE
+        };
+        let status = request.run(shard, rolling);
+        self.answer(status);
+        true
     }
 
     /// Answers the oldest request that was popped and not answered.
     #[inline]
-    pub(super) fn answer(&mut self, status: Status) {
+    fn answer(&mut self, status: Status) {
         self.memory.answer(self.answered, status);
         self.answered += 1;
     }

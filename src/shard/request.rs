@@ -16,11 +16,11 @@ use std::ptr::NonNull;
 use super::{Shard, Status};
 use crate::arena::prefetch_range;
 use crate::id::{RowId, TableKey};
-use crate::table::{Block, Code, Verb, Verbs, Width};
+use crate::table::{Block, Code, Rolling, Verb, Verbs, Width};
 
 const LINE_BYTES: usize = 64;
 
-type Run = unsafe fn(&mut Shard, &Request) -> Status;
+type Run = unsafe fn(&mut Shard, &Request, Rolling<'_>) -> Status;
 
 /// A request in a ring.
 pub(crate) struct Request {
@@ -76,12 +76,27 @@ impl Request {
         }
     }
 
-    /// Executes the request.
+    /// Executes the request; `rolling` is how it joins the requests before and after it.
     #[inline]
-    pub(super) fn run(&self, shard: &mut Shard) -> Status {
+    pub(super) fn run(&self, shard: &mut Shard, rolling: Rolling<'_>) -> Status {
         // SAFETY: `run` was chosen together with `memory` by one of the two makers, whose memory is
         // the shard's until the reply.
-        unsafe { (self.run)(shard, self) }
+        unsafe { (self.run)(shard, self, rolling) }
+    }
+
+    /// The ids of the request that comes next, if it goes on where this one ends: blocks of one
+    /// table, with rows of one type and ids of one kind.
+    #[inline]
+    pub(super) fn continued_by<'a>(&self, next: &'a Request) -> &'a [u64] {
+        if next.count == 0 || !std::ptr::fn_addr_eq(next.run, self.run) || next.table != self.table
+        {
+            return &[];
+        }
+        // SAFETY: the next request is the shard's, too; its ids are the first part of its block.
+        let ids: &[u64] =
+            unsafe { std::slice::from_raw_parts(next.memory.cast().as_ptr(), next.count as usize) };
+        prefetch_range(ids.as_ptr().cast(), size_of_val(ids));
+        ids
     }
 }
 
@@ -92,7 +107,7 @@ pub(crate) trait Call {
 
 /// # Safety
 /// As for [`Request::call`].
-unsafe fn run_call<C: Call>(shard: &mut Shard, request: &Request) -> Status {
+unsafe fn run_call<C: Call>(shard: &mut Shard, request: &Request, _: Rolling<'_>) -> Status {
     // SAFETY: `memory` is a `C` that its owner leaves alone until the reply.
     let call = unsafe { request.memory.cast::<C>().as_mut() };
     call.run(shard);
@@ -101,7 +116,11 @@ unsafe fn run_call<C: Call>(shard: &mut Shard, request: &Request) -> Status {
 
 /// # Safety
 /// The request's memory is a block of its layout that its owner leaves alone until the reply.
-unsafe fn run_block<W: Width, I: RowId>(shard: &mut Shard, request: &Request) -> Status {
+unsafe fn run_block<W: Width, I: RowId>(
+    shard: &mut Shard,
+    request: &Request,
+    rolling: Rolling<'_>,
+) -> Status {
     let Ok((table, arena)) = shard.catalog.table(request.table) else {
         return Status::TABLE_GONE;
     };
@@ -117,6 +136,7 @@ unsafe fn run_block<W: Width, I: RowId>(shard: &mut Shard, request: &Request) ->
         request.layout.clear_outcomes(request.memory, count);
         request.layout.view(request.memory, count, request.verbs)
     };
+    block.rolling = rolling;
     prefetch_range(block.ids.as_ptr().cast(), size_of_val(block.ids));
     if !matches!(block.verbs, Verbs::All(Verb::Select | Verb::Delete)) {
         prefetch_range(block.rows.as_ptr().cast(), size_of_val(block.rows));
@@ -196,6 +216,7 @@ impl BlockLayout {
                     base.add(self.rows()).cast(),
                     count * self.cells as usize,
                 ),
+                rolling: Rolling::ALONE,
             }
         }
     }
@@ -304,10 +325,10 @@ impl BlockMemory {
             (block, std::slice::from_raw_parts(self.tags.as_ptr(), count))
         };
         prefetch_range(block.rows.as_ptr().cast(), size_of_val(block.rows));
-        for at in 0..count {
+        for (at, &tag) in tags.iter().enumerate() {
             let row = &block.rows[at * cells..][..cells];
             visit(
-                tags[at],
+                tag,
                 block.verbs.of(at),
                 block.outcomes[at],
                 block.ids[at],

@@ -219,8 +219,8 @@ impl<'a, R: Row> Rows<'a, R> {
         self.part.slots_end()
     }
 
-    /// Tells which ids the next batch will have: their memory is asked for while this batch runs. A
-    /// hint; any ids are harmless.
+    /// Tells which ids the next batch will have: their memory is asked for while this batch runs, so
+    /// that short batches, one after the other, run like a long one. A hint; any ids are harmless.
     ///
     /// ```
     /// # use ancile::{Engine, Schema, DirectId};
@@ -234,7 +234,7 @@ impl<'a, R: Row> Rows<'a, R> {
     ///     let mut batches = ids.chunks(64).peekable();
     ///     while let Some(batch) = batches.next() {
     ///         let next = batches.peek().copied().unwrap_or_default();
-    ///         let mut rows = resident.rows(&table)?.announced().followed_by(next);
+    ///         let mut rows = resident.rows(&table)?.followed_by(next);
     ///         rows.select_each(batch, |_, row| sum += row.map_or(0, |[value]| value));
     ///     }
     ///     Ok::<_, ancile::Error>(sum)
@@ -245,14 +245,6 @@ impl<'a, R: Row> Rows<'a, R> {
     #[inline]
     pub fn followed_by<I: RowId>(mut self, next: &'a [I]) -> Self {
         self.rolling.next = I::raw_slice(next);
-        self
-    }
-
-    /// Tells that this batch's ids were given to [`followed_by`](Self::followed_by) in the batch
-    /// before, so that they need not be asked for again.
-    #[inline]
-    pub fn announced(mut self) -> Self {
-        self.rolling.announced = true;
         self
     }
 
@@ -417,7 +409,7 @@ impl<'a, R: Row> Rows<'a, R> {
         let width = self.width;
         let Some(undo) = &mut self.undo else {
             self.part
-                .run::<R::Width, I>(self.arena, width, &mut operations.block());
+                .run::<R::Width, I>(self.arena, width, &mut operations.block(self.rolling));
             return Ok(());
         };
         for at in 0..operations.len() {

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Block, Code, Row, Table, Verb, Verbs, Width};
+use super::{Block, Code, Rolling, Row, Table, Verb, Verbs, Width};
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, SurrogateId};
 
@@ -215,12 +215,13 @@ impl<I: RowId> BatchOperations<I> {
     }
 
     /// The operations as a block of a shard.
-    pub(crate) fn block(&mut self) -> Block<'_> {
+    pub(crate) fn block<'a>(&'a mut self, rolling: Rolling<'a>) -> Block<'a> {
         Block {
             rows: &mut self.rows[..self.ids.len() * self.cells],
             ids: &mut self.ids,
             verbs: Verbs::Each(&self.verbs),
             outcomes: &mut self.outcomes,
+            rolling,
         }
     }
 }

@@ -9,6 +9,7 @@
 //! Structure of arrays: ids lie eight to a cache line, and what one side writes and the other reads
 //! shares no line with what goes the other way.
 
+use super::execute::Rolling;
 use crate::error::{ArenaFull, Error};
 use crate::limits::PAGE_BYTES;
 
@@ -99,4 +100,6 @@ pub(crate) struct Block<'a> {
     pub(crate) outcomes: &'a mut [Code],
     /// `ids.len()` rows of the table's width.
     pub(crate) rows: &'a mut [u64],
+    /// How it joins the blocks before and after it.
+    pub(crate) rolling: Rolling<'a>,
 }

@@ -27,13 +27,15 @@ const WINDOW: usize = 64;
 
 const _: () = assert!(WINDOW.is_power_of_two() && WINDOW >= PREFETCH_DISTANCE + PROBE_DISTANCE);
 
-/// What was asked for and is not used yet. It outlives a batch, for the one that was announced; a
-/// batch that was announced wrongly finds guesses that are not its own, and they are no use to it.
+/// What was asked for and is not used yet. It outlives a batch, for the one that it was told to
+/// expect.
 pub(super) struct Window {
     hints: [Option<Hint>; WINDOW],
     guesses: [Option<Place>; WINDOW],
     /// Where the batch's first operation is.
     first: usize,
+    /// The first id of the batch that was asked for.
+    expected: Option<u64>,
 }
 
 impl Window {
@@ -42,7 +44,21 @@ impl Window {
             hints: [None; WINDOW],
             guesses: [None; WINDOW],
             first: 0,
+            expected: None,
         }
+    }
+
+    /// Whether the batch that begins with this id was asked for by the one before.
+    #[inline(always)]
+    fn expects(&mut self, first: Option<u64>) -> bool {
+        first.is_some() && self.expected.take() == first
+    }
+
+    /// Ends a batch; the next one is expected to begin with this id.
+    #[inline(always)]
+    fn expect(&mut self, next: Option<u64>, count: usize) {
+        self.first = self.first.wrapping_add(count);
+        self.expected = next;
     }
 
     #[inline(always)]
@@ -54,8 +70,6 @@ impl Window {
 /// How the rows of a batch join those of the batches before and after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rolling<'a> {
-    /// The first operations were asked for while the batch before ran.
-    pub(crate) announced: bool,
     /// The ids of the next batch, to be asked for while this one runs.
     pub(crate) next: &'a [u64],
     /// How much of a row an operation reads or writes.
@@ -65,7 +79,6 @@ pub(crate) struct Rolling<'a> {
 impl Rolling<'_> {
     /// A batch on its own.
     pub(crate) const ALONE: Self = Self {
-        announced: false,
         next: &[],
         part: RowPart::Whole,
     };
@@ -128,7 +141,7 @@ impl TablePart {
         ahead: impl Fn(usize) -> Option<u64>,
         mut act: impl FnMut(&mut Self, usize, Option<Place>),
     ) {
-        if !rolling.announced {
+        if !self.window.expects(ahead(0)) {
             for id in (0..PREFETCH_DISTANCE).map_while(&ahead) {
                 self.slots
                     .ask(width, rolling.part, DirectId::from_u64(id).slot());
@@ -142,6 +155,7 @@ impl TablePart {
             let place = ahead(at).and_then(|id| self.slots.find(DirectId::from_u64(id)));
             act(self, at, place);
         }
+        self.window.expect(rolling.next.first().copied(), count);
     }
 
     #[inline(always)]
@@ -154,7 +168,7 @@ impl TablePart {
         mut act: impl FnMut(&mut Self, usize, Option<Place>),
     ) {
         let part = rolling.part;
-        if !rolling.announced {
+        if !self.window.expects(ahead(0)) {
             for at in 0..PREFETCH_DISTANCE + PROBE_DISTANCE {
                 self.ask_bucket(at, ahead(at));
             }
@@ -171,7 +185,7 @@ impl TablePart {
             let place = ahead(at).and_then(|key| self.verify(at, key));
             act(self, at, place);
         }
-        self.window.first = self.window.first.wrapping_add(count);
+        self.window.expect(rolling.next.first().copied(), count);
     }
 
     /// Inserts rows with keys in order, index buckets asked for; `fill` writes the cells of each, and
@@ -197,7 +211,7 @@ impl TablePart {
                 rolling.next.get(at - count).copied()
             }
         };
-        if !rolling.announced {
+        if !self.window.expects(ahead(0)) {
             (0..PREFETCH_DISTANCE).for_each(|at| self.ask_bucket(at, ahead(at)));
         }
         for at in 0..count {
@@ -208,6 +222,7 @@ impl TablePart {
                 return;
             }
         }
+        self.window.expect(rolling.next.first().copied(), count);
     }
 
     /// Inserts rows without keys, in runs of neighbouring slots where they are fresh.
@@ -283,91 +298,83 @@ impl TablePart {
         width: W,
         block: &mut Block<'_>,
     ) {
-        let Block {
-            ids,
-            verbs,
-            outcomes,
-            rows,
-        } = block;
-        match *verbs {
-            Verbs::All(Verb::Select) => self.run_selects::<W, I>(width, ids, outcomes, rows),
-            Verbs::All(Verb::Update) => self.run_updates::<W, I>(width, ids, outcomes, rows),
-            Verbs::All(Verb::Insert) => self.run_inserts::<W, I>(arena, width, ids, outcomes, rows),
-            Verbs::All(Verb::Delete) => self.run_deletes::<W, I>(arena, width, ids, outcomes),
-            verbs => self.run_mixed::<W, I>(arena, width, verbs, ids, outcomes, rows),
+        match block.verbs {
+            Verbs::All(Verb::Select) => self.run_selects::<W, I>(width, block),
+            Verbs::All(Verb::Update) => self.run_updates::<W, I>(width, block),
+            Verbs::All(Verb::Insert) => self.run_inserts::<W, I>(arena, width, block),
+            Verbs::All(Verb::Delete) => self.run_deletes::<W, I>(arena, width, block),
+            verbs => self.run_mixed::<W, I>(arena, width, verbs, block),
         }
     }
 
-    fn run_selects<W: Width, I: RowId>(
-        &mut self,
-        width: W,
-        ids: &[u64],
-        outcomes: &mut [Code],
-        rows: &mut [u64],
-    ) {
-        let cells = width.cells();
-        self.each(
-            width,
-            Rolling::ALONE,
-            ids.len(),
-            |at| I::from_raw(ids[at]),
-            |table, at, place| {
-                outcomes[at] = table.select_into(width, place, &mut rows[at * cells..][..cells]);
-            },
-        );
+    fn run_selects<W: Width, I: RowId>(&mut self, width: W, block: &mut Block<'_>) {
+        let Block {
+            ids,
+            outcomes,
+            rows,
+            rolling,
+            ..
+        } = block;
+        let (count, cells) = (ids.len(), width.cells());
+        let id_at = |at: usize| I::from_raw(ids[at]);
+        self.each(width, *rolling, count, id_at, |table, at, place| {
+            outcomes[at] = table.select_into(width, place, &mut rows[at * cells..][..cells]);
+        });
     }
 
-    fn run_updates<W: Width, I: RowId>(
-        &mut self,
-        width: W,
-        ids: &[u64],
-        outcomes: &mut [Code],
-        rows: &[u64],
-    ) {
-        let cells = width.cells();
-        self.each(
-            width,
-            Rolling::ALONE,
-            ids.len(),
-            |at| I::from_raw(ids[at]),
-            |table, at, place| {
-                outcomes[at] = table.update_from(width, place, &rows[at * cells..][..cells]);
-            },
-        );
+    fn run_updates<W: Width, I: RowId>(&mut self, width: W, block: &mut Block<'_>) {
+        let Block {
+            ids,
+            outcomes,
+            rows,
+            rolling,
+            ..
+        } = block;
+        let (count, cells) = (ids.len(), width.cells());
+        let id_at = |at: usize| I::from_raw(ids[at]);
+        self.each(width, *rolling, count, id_at, |table, at, place| {
+            outcomes[at] = table.update_from(width, place, &rows[at * cells..][..cells]);
+        });
     }
 
     fn run_deletes<W: Width, I: RowId>(
         &mut self,
         arena: &mut Arena,
         width: W,
-        ids: &[u64],
-        outcomes: &mut [Code],
+        block: &mut Block<'_>,
     ) {
-        self.each(
-            width,
-            Rolling {
-                part: RowPart::Head,
-                ..Rolling::ALONE
-            },
-            ids.len(),
-            |at| I::from_raw(ids[at]),
-            |table, at, place| {
-                outcomes[at] = table.delete_at(arena, place);
-            },
-        );
+        let Block {
+            ids,
+            outcomes,
+            rolling,
+            ..
+        } = block;
+        let rolling = Rolling {
+            part: RowPart::Head,
+            ..*rolling
+        };
+        let id_at = |at: usize| I::from_raw(ids[at]);
+        self.each(width, rolling, ids.len(), id_at, |table, at, place| {
+            outcomes[at] = table.delete_at(arena, place);
+        });
     }
 
     fn run_inserts<W: Width, I: RowId>(
         &mut self,
         arena: &mut Arena,
         width: W,
-        ids: &mut [u64],
-        outcomes: &mut [Code],
-        rows: &mut [u64],
+        block: &mut Block<'_>,
     ) {
+        let Block {
+            ids,
+            outcomes,
+            rows,
+            rolling,
+            ..
+        } = block;
         let (cells, count) = (width.cells(), ids.len());
-        let ids = Cell::from_mut(ids).as_slice_of_cells();
-        let rows = Cell::from_mut(rows).as_slice_of_cells();
+        let ids = Cell::from_mut(&mut **ids).as_slice_of_cells();
+        let rows = Cell::from_mut(&mut **rows).as_slice_of_cells();
         let fill = |at: usize, row: &mut [u64]| {
             for (cell, given) in row.iter_mut().zip(&rows[at * cells..][..cells]) {
                 *cell = given.get();
@@ -393,18 +400,12 @@ impl TablePart {
             let done = |part: &Self, at, result: Result<Place, Error>| {
                 done(at, result.map(|place| part.id(place)))
             };
-            self.insert_each_key(
-                Means {
-                    arena,
-                    width,
-                    images: &mut Single,
-                },
-                Rolling::ALONE,
-                count,
-                |at| ids[at].get(),
-                fill,
-                done,
-            );
+            let means = Means {
+                arena,
+                width,
+                images: &mut Single,
+            };
+            self.insert_each_key(means, *rolling, count, |at| ids[at].get(), fill, done);
         } else {
             self.insert_each(arena, width, count, fill, done);
         }
@@ -415,44 +416,41 @@ impl TablePart {
         arena: &mut Arena,
         width: W,
         verbs: Verbs<'_>,
-        ids: &mut [u64],
-        outcomes: &mut [Code],
-        rows: &mut [u64],
+        block: &mut Block<'_>,
     ) {
+        let Block {
+            ids,
+            outcomes,
+            rows,
+            rolling,
+            ..
+        } = block;
         let cells = width.cells();
-        let ids = Cell::from_mut(ids).as_slice_of_cells();
-        self.each(
-            width,
-            Rolling::ALONE,
-            ids.len(),
-            |at| I::from_raw(ids[at].get()),
-            |table, at, place| {
-                let row = &mut rows[at * cells..][..cells];
-                if verbs.of(at) == Verb::Select {
-                    outcomes[at] = table.select_into(width, place, row);
-                    return;
+        let ids = Cell::from_mut(&mut **ids).as_slice_of_cells();
+        let id_at = |at: usize| I::from_raw(ids[at].get());
+        self.each(width, *rolling, ids.len(), id_at, |table, at, place| {
+            let row = &mut rows[at * cells..][..cells];
+            let verb = verbs.of(at);
+            if verb == Verb::Select {
+                outcomes[at] = table.select_into(width, place, row);
+                return;
+            }
+            let means = Means {
+                arena,
+                width,
+                images: &mut Single,
+            };
+            let done = table.one(means, verb, id_at(at), place, |cells| {
+                cells.copy_from_slice(row)
+            });
+            outcomes[at] = done.code;
+            if verb == Verb::Insert || verb == Verb::Upsert {
+                ids[at].set(done.id);
+                if done.code.to_error(0, 0).is_some() {
+                    row[0] = done.detail;
                 }
-                let id = ids[at].get();
-                let done = table.one(
-                    Means {
-                        arena,
-                        width,
-                        images: &mut Single,
-                    },
-                    verbs.of(at),
-                    I::from_raw(id),
-                    place,
-                    |cells| cells.copy_from_slice(row),
-                );
-                outcomes[at] = done.code;
-                if verbs.of(at) == Verb::Insert || verbs.of(at) == Verb::Upsert {
-                    ids[at].set(done.id);
-                    if done.code.to_error(0, 0).is_some() {
-                        row[0] = done.detail;
-                    }
-                }
-            },
-        );
+            }
+        });
     }
 
     /// Executes one operation whose row was looked for; a select only says whether it is there.

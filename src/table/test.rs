@@ -135,6 +135,7 @@ fn random_mixed_blocks_by_key_match_the_model() {
             verbs: Verbs::Each(&verbs),
             outcomes: &mut outcomes,
             rows: &mut rows,
+            rolling: super::Rolling::ALONE,
         };
         table.run::<_, SurrogateId>(&mut arena, Fixed::<3>, &mut block);
         for (at, (code, selected)) in expected.into_iter().enumerate() {
@@ -181,6 +182,7 @@ fn uniform_blocks_do_what_mixed_blocks_do() {
                 verbs,
                 outcomes: &mut outcomes,
                 rows: &mut rows,
+                rolling: super::Rolling::ALONE,
             };
             table.run::<_, SurrogateId>(&mut arena, Dynamic(1), &mut block);
             codes.push(outcomes[0]);

@@ -1,6 +1,7 @@
 //! What must hold whatever the order of steps, the delays and the sizes of rings.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::rc::Rc;
 
 use super::{Choices, Setting, World};
@@ -159,11 +160,12 @@ impl Case {
         match world.choices.below(9) {
             0 => {
                 let result = client.insert_keyed(keyed, SurrogateId(key), &row);
-                if by_key.contains_key(&key) {
-                    assert_eq!(result, Err(Error::Duplicate { key }));
-                } else {
-                    assert_eq!(client.select(keyed, result.unwrap()).unwrap(), Some(row));
-                    by_key.insert(key, row);
+                match by_key.entry(key) {
+                    Entry::Occupied(_) => assert_eq!(result, Err(Error::Duplicate { key })),
+                    Entry::Vacant(entry) => {
+                        assert_eq!(client.select(keyed, result.unwrap()).unwrap(), Some(row));
+                        entry.insert(row);
+                    }
                 }
             }
             1 => {

@@ -63,9 +63,6 @@ pub(crate) const LANE_BYTES_TOTAL: usize = 1 << 20;
 /// Payload memory of one lane, at least.
 pub(crate) const LANE_BYTES_MIN: usize = 64 << 10;
 
-/// Commands that may wait in a shard's control queue.
-pub(crate) const CONTROL_COMMANDS_MAX: usize = 1024;
-
 /// Requests that one tick takes from one lane.
 pub(crate) const TICK_REQUESTS_PER_LANE: usize = 4;
 

@@ -207,17 +207,10 @@ impl Engine {
         for mailbox in &self.peers.mailboxes {
             let (sender, receiver) = mpsc::sync_channel(1);
             let question = question.clone();
-            let mut command = Command::Run(Box::new(move |shard: &mut Shard| {
+            mailbox.send(Command::Run(Box::new(move |shard: &mut Shard| {
                 // The receiver waits for this; it is gone only if its thread has unwound.
                 let _ = sender.send(question(shard));
-            }));
-            while let Err(back) = mailbox.send(command) {
-                if mailbox.has_ended() {
-                    return Err(TableError::Closed);
-                }
-                command = back;
-                std::thread::yield_now();
-            }
+            })));
             answers.push(receiver);
         }
         answers
@@ -246,14 +239,7 @@ fn unanswered(error: TableError) -> Error {
 impl Drop for Engine {
     fn drop(&mut self) {
         for mailbox in &self.peers.mailboxes {
-            let mut close = Command::Close;
-            while let Err(back) = mailbox.send(close) {
-                if mailbox.has_ended() {
-                    break;
-                }
-                close = back;
-                std::thread::yield_now();
-            }
+            mailbox.send(Command::Close);
         }
         if !is_inside_shard() {
             self.threads.iter_mut().for_each(ShardThread::join);

@@ -244,16 +244,15 @@ pub(crate) enum Answer {
 impl Lane {
     fn attach(mailbox: &Arc<Mailbox>, peers: &Peers) -> Option<Self> {
         let payload_bytes = (LANE_BYTES_TOTAL / peers.shards()).max(LANE_BYTES_MIN);
+        if mailbox.has_ended() {
+            return None;
+        }
         let (requests, consumer) = ring(peers.lane_requests);
         let memory = Arc::new(LaneMemory::new(peers.lane_requests, payload_bytes));
-        let mut attach = Command::Attach(ServerLane::new(consumer, Arc::clone(&memory)));
-        while let Err(back) = mailbox.send(attach) {
-            if mailbox.has_ended() {
-                return None;
-            }
-            attach = back;
-            std::thread::yield_now();
-        }
+        mailbox.send(Command::Attach(ServerLane::new(
+            consumer,
+            Arc::clone(&memory),
+        )));
         Some(Self {
             requests,
             memory,

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, SurrogateId};
-use crate::table::{BatchOperations, Code, Row, Verb};
+use crate::table::{BatchOperations, Code, Outcome, Row, Verb};
 
 /// Operations on one table, numbered from 0.
 pub(super) trait Operations {
@@ -218,7 +218,7 @@ impl<I: RowId> Operations for &mut BatchOperations<I> {
 
     #[inline(always)]
     fn fill(&self, at: usize, cells: &mut [u64]) {
-        if matches!(self.verb(at), Verb::Insert | Verb::Update | Verb::Upsert) {
+        if self.verb(at).brings_row() {
             cells.copy_from_slice(self.row(at));
         }
     }
@@ -226,6 +226,44 @@ impl<I: RowId> Operations for &mut BatchOperations<I> {
     #[inline(always)]
     fn done(&mut self, at: usize, code: Code, id: u64, cells: &[u64]) {
         self.set(at, code, id, cells);
+    }
+}
+
+/// A batch whose outcomes go to a visitor, not into the batch.
+pub(super) struct Visited<'a, R, I, F> {
+    pub(super) operations: &'a BatchOperations<I>,
+    pub(super) visit: F,
+    pub(super) row: std::marker::PhantomData<R>,
+}
+
+impl<R: Row, I: RowId, F: FnMut(usize, Outcome<R>)> Operations for Visited<'_, R, I, F> {
+    type Id = I;
+
+    fn count(&self) -> usize {
+        self.operations.len()
+    }
+
+    #[inline(always)]
+    fn verb(&self, at: usize) -> Verb {
+        self.operations.verb(at)
+    }
+
+    #[inline(always)]
+    fn id(&self, at: usize) -> I {
+        self.operations.id(at)
+    }
+
+    #[inline(always)]
+    fn fill(&self, at: usize, cells: &mut [u64]) {
+        if self.verb(at).brings_row() {
+            cells.copy_from_slice(self.operations.row(at));
+        }
+    }
+
+    #[inline(always)]
+    fn done(&mut self, at: usize, code: Code, id: u64, cells: &[u64]) {
+        let verb = self.operations.verb(at);
+        (self.visit)(at, Outcome::new(verb, code, id, cells));
     }
 }
 

@@ -7,13 +7,15 @@ use super::call::call;
 use super::drive::drive;
 use super::host::Host;
 use super::link::Link;
-use super::operations::{Deletes, Inserts, KeyedWrites, Operations, Selects, Updates, first};
+use super::operations::{
+    Deletes, Inserts, KeyedWrites, Operations, Selects, Updates, Visited, first,
+};
 use super::pipeline::Pipeline;
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId};
 use crate::limits::SCAN_SLOTS_PER_REQUEST;
 use crate::shard::{Context, check_lengths};
-use crate::table::{Batch, Compared, Row, Table, Verb};
+use crate::table::{Batch, Compared, Outcome, Row, Table, Verb};
 
 /// A client's lanes, and what it does while it waits.
 pub(crate) trait Port {
@@ -221,6 +223,24 @@ pub trait Verbs: Port + Sized {
     fn run<R: Row, I: RowId>(&mut self, batch: &mut Batch<R, I>) -> Result<()> {
         let (table, operations) = batch.parts();
         run(self, table, operations)?;
+        Ok(())
+    }
+
+    /// Runs a mixture of operations and visits what became of each, with its number in the batch; not
+    /// in order. The batch stays as it is, and can be run again.
+    #[inline]
+    fn run_each<R: Row, I: RowId>(
+        &mut self,
+        batch: &Batch<R, I>,
+        visit: impl FnMut(usize, Outcome<R>),
+    ) -> Result<()> {
+        let (table, operations) = batch.view();
+        let visited = Visited {
+            operations,
+            visit,
+            row: PhantomData,
+        };
+        run(self, table, visited)?;
         Ok(())
     }
 

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 
-use crossbeam_queue::ArrayQueue;
+use crossbeam_queue::SegQueue;
 
 use super::{ServerLane, Shard};
-use crate::limits::{CONTROL_COMMANDS_MAX, TICK_REQUESTS_PER_LANE};
+use crate::limits::TICK_REQUESTS_PER_LANE;
 
 /// What any thread may ask of a shard, outside the operation path.
 pub(crate) enum Command {
@@ -26,7 +26,9 @@ pub(crate) enum Command {
 
 /// A shard as its clients see it.
 pub(crate) struct Mailbox {
-    commands: ArrayQueue<Command>,
+    /// Without a bound of its own, as whoever sent to a full one would have to wait, and two shards
+    /// could wait for each other. A client sends one command, and anybody else waits for the answer.
+    commands: SegQueue<Command>,
     doorbell: Doorbell,
     /// The shard has answered for the last time.
     ended: AtomicBool,
@@ -42,18 +44,21 @@ struct Doorbell {
 impl Mailbox {
     pub(crate) fn new() -> Self {
         Self {
-            commands: ArrayQueue::new(CONTROL_COMMANDS_MAX),
+            commands: SegQueue::new(),
             doorbell: Doorbell::default(),
             ended: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
     }
 
-    /// Queues a command; gives it back while the queue is full.
-    pub(crate) fn send(&self, command: Command) -> Result<(), Command> {
-        self.commands.push(command)?;
+    /// Queues a command. It is dropped unheeded if the shard has ended.
+    pub(crate) fn send(&self, command: Command) {
+        self.commands.push(command);
         self.ring();
-        Ok(())
+        if self.has_ended() {
+            // Whoever comes so late empties the queue, so that nothing is kept for nobody.
+            while self.commands.pop().is_some() {}
+        }
     }
 
     /// Wakes the shard if it is parked. To be called after publishing.

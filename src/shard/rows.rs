@@ -6,7 +6,8 @@ use crate::arena::Arena;
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId, TableKey};
 use crate::table::{
-    Batch, Compared, Means, Place, Rolling, Row, RowPart, Single, Table, TablePart, Verb, Width,
+    Batch, BatchOperations, BeforeImages, Compared, Means, Outcome, Place, Rolling, Row, RowPart,
+    Single, Table, TablePart, Verb, Width,
 };
 use crate::transaction::UndoLog;
 
@@ -248,6 +249,13 @@ impl<'a, R: Row> Rows<'a, R> {
         self
     }
 
+    /// As [`followed_by`](Self::followed_by), where the next batch is a [`Batch`].
+    #[inline]
+    pub fn followed_by_batch<I: RowId>(mut self, next: &'a Batch<R, I>) -> Self {
+        self.rolling.next = next.view().1.ids();
+        self
+    }
+
     /// Visits the row of each id in order.
     #[inline]
     pub fn select_each<I: RowId>(&mut self, ids: &[I], mut visit: impl FnMut(usize, Option<R>)) {
@@ -399,17 +407,11 @@ impl<'a, R: Row> Rows<'a, R> {
         if table.key() != self.key {
             return Err(Error::TableGone);
         }
-        if I::KEYED {
-            for at in 0..operations.len() {
-                if matches!(operations.verb(at), Verb::Insert | Verb::Upsert) {
-                    self.check_owner(SurrogateId(operations.id(at).raw()))?;
-                }
-            }
-        }
+        self.check_owners(operations)?;
         let width = self.width;
         let Some(undo) = &mut self.undo else {
-            self.part
-                .run::<R::Width, I>(self.arena, width, &mut operations.block(self.rolling));
+            let mut block = operations.block(self.rolling);
+            self.part.run::<R::Width, I>(self.arena, width, &mut block);
             return Ok(());
         };
         for at in 0..operations.len() {
@@ -417,18 +419,13 @@ impl<'a, R: Row> Rows<'a, R> {
             let (verb, id) = (operations.verb(at), operations.id(at));
             let place = self.part.find(id);
             let images = &mut undo.of_table(self.key.index);
+            let means = Means {
+                arena: self.arena,
+                width,
+                images,
+            };
             let fill = |cells: &mut [u64]| cells.copy_from_slice(operations.row(at));
-            let done = self.part.one(
-                Means {
-                    arena: self.arena,
-                    width,
-                    images,
-                },
-                verb,
-                id,
-                place,
-                fill,
-            );
+            let done = self.part.one(means, verb, id, place, fill);
             match (verb, place) {
                 (Verb::Select, Some(place)) => {
                     operations.set(at, done.code, id.raw(), self.part.cells(width, place));
@@ -437,6 +434,62 @@ impl<'a, R: Row> Rows<'a, R> {
             }
         }
         Ok(())
+    }
+
+    /// Runs a mixture of operations in order and visits what became of each, with its number. The
+    /// batch stays as it is, and can be run again.
+    #[inline]
+    pub fn run_each<I: RowId>(
+        &mut self,
+        batch: &Batch<R, I>,
+        mut visit: impl FnMut(usize, Outcome<R>),
+    ) -> Result<()> {
+        let (table, operations) = batch.view();
+        if table.key() != self.key {
+            return Err(Error::TableGone);
+        }
+        self.check_owners(operations)?;
+        let (width, count) = (self.width, operations.len());
+        let key = self.key.index;
+        if let Some(undo) = &mut self.undo {
+            for at in 0..count {
+                undo.reserve(width.cells())?;
+                let place = self.part.find(operations.id(at));
+                let means = Means {
+                    arena: self.arena,
+                    width,
+                    images: &mut undo.of_table(key),
+                };
+                visit(at, one(self.part, means, operations, at, place));
+            }
+            return Ok(());
+        }
+        let arena = &mut *self.arena;
+        self.part.each(
+            width,
+            self.rolling,
+            count,
+            |at| operations.id(at),
+            |part, at, place| {
+                let means = Means {
+                    arena,
+                    width,
+                    images: &mut Single,
+                };
+                visit(at, one(part, means, operations, at, place));
+            },
+        );
+        Ok(())
+    }
+
+    /// Whether the keys that a batch inserts belong to this shard.
+    fn check_owners<I: RowId>(&self, operations: &BatchOperations<I>) -> Result<()> {
+        if !I::KEYED {
+            return Ok(());
+        }
+        (0..operations.len())
+            .filter(|&at| matches!(operations.verb(at), Verb::Insert | Verb::Upsert))
+            .try_for_each(|at| self.check_owner(SurrogateId(operations.id(at).raw())))
     }
 
     #[inline]
@@ -492,6 +545,27 @@ impl<'a, R: Row> Rows<'a, R> {
             Ok(())
         } else {
             Err(Error::Column { column, columns })
+        }
+    }
+}
+
+/// Executes one operation of a batch.
+#[inline(always)]
+fn one<R: Row, I: RowId>(
+    part: &mut TablePart,
+    means: Means<'_, R::Width, impl BeforeImages>,
+    operations: &BatchOperations<I>,
+    at: usize,
+    place: Option<Place>,
+) -> Outcome<R> {
+    let (verb, width) = (operations.verb(at), means.width);
+    match (verb, place) {
+        (Verb::Select, Some(place)) => Outcome::Selected(R::load(part.cells(width, place))),
+        (Verb::Select, None) => Outcome::NotFound,
+        _ => {
+            let fill = |cells: &mut [u64]| cells.copy_from_slice(operations.row(at));
+            let done = part.one(means, verb, operations.id(at), place, fill);
+            Outcome::new(verb, done.code, done.id, &[done.detail])
         }
     }
 }

@@ -146,6 +146,11 @@ impl<R: Row, I: RowId> Batch<R, I> {
             .map(|at| Outcome::new(verbs[at], outcomes[at], ids[at], self.operations.row(at)))
     }
 
+    /// The table, and the operations on it, to look at.
+    pub(crate) fn view(&self) -> (&Table<R>, &BatchOperations<I>) {
+        (&self.table, &self.operations)
+    }
+
     /// The table, and the operations on it.
     pub(crate) fn parts(&mut self) -> (&Table<R>, &mut BatchOperations<I>) {
         (&self.table, &mut self.operations)
@@ -183,6 +188,11 @@ impl<I: RowId> BatchOperations<I> {
             self.rows.resize(start + self.cells, 0);
         }
         &mut self.rows[start..start + self.cells]
+    }
+
+    /// The ids of all operations, as plain numbers; 0 for inserts without a key.
+    pub(crate) fn ids(&self) -> &[u64] {
+        &self.ids
     }
 
     #[inline(always)]

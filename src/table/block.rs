@@ -24,6 +24,14 @@ pub(crate) enum Verb {
     Upsert,
 }
 
+impl Verb {
+    /// Whether the operation comes with a row.
+    #[inline(always)]
+    pub(crate) fn brings_row(self) -> bool {
+        matches!(self, Self::Update | Self::Insert | Self::Upsert)
+    }
+}
+
 /// What became of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

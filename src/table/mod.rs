@@ -14,6 +14,7 @@
 mod batch;
 mod block;
 mod execute;
+mod free;
 mod handle;
 mod row;
 mod schema;
@@ -196,7 +197,7 @@ impl TablePart {
                 let slot = place.slot();
                 fill(self.slots.cells_mut(width, place));
                 if let Err(full) = index.insert(arena, probe, vacancy, slot, &self.slots) {
-                    self.slots.give_back(arena, slot);
+                    self.slots.give_back(arena, place);
                     return Err(full.into());
                 }
                 place
@@ -242,7 +243,7 @@ impl TablePart {
         images.deleted(place.slot(), self.slots.header(place));
         self.slots.kill(place);
         if !B::HOLDS_SLOTS {
-            self.slots.give_back(arena, place.slot());
+            self.slots.give_back(arena, place);
         }
     }
 
@@ -280,7 +281,7 @@ impl TablePart {
 
     /// Lets later inserts have the slot of a row deleted by a transaction that commits.
     pub(crate) fn free_slot(&mut self, arena: &mut Arena, slot: u32) {
-        self.slots.give_back(arena, slot);
+        self.slots.give_back(arena, self.slots.place(slot));
     }
 
     /// Slots ever used: the end of a scan.

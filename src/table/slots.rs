@@ -20,9 +20,10 @@
 use std::ptr::NonNull;
 
 use super::execute::RowPart;
+use super::free::FreeSlots;
 use super::width::Width;
 use crate::arena::{Arena, Extent, prefetch, prefetch_range};
-use crate::error::{ArenaFull, Error};
+use crate::error::Error;
 use crate::id::{DirectId, ShardIndex};
 use crate::limits::{GENERATION_MAX, SLAB_BYTES_MAX, SLOTS_MAX};
 
@@ -35,9 +36,6 @@ const IDENTITY_MASK: u64 = VERSION_ONE - 1;
 
 const HEADER_BYTES: usize = 8;
 const KEY_BYTES: usize = 8;
-
-/// Freed slots in one piece of the stack: 64 KiB.
-const FREE_CHUNK_SLOTS: usize = 16 << 10;
 
 /// How many inserts ahead a freed slot is asked for.
 const REUSE_DISTANCE: usize = 16;
@@ -73,12 +71,7 @@ pub(crate) struct Slots {
     next: u32,
     live: u64,
     free: FreeSlots,
-}
-
-struct FreeSlots {
-    chunks: Vec<Extent>,
-    addresses: Vec<NonNull<u32>>,
-    count: usize,
+    /// The first of the freed slots that are linked through their own memory.
     linked: u32,
 }
 
@@ -95,18 +88,14 @@ impl Slots {
             shard: shard as u16,
             next: 0,
             live: 0,
-            free: FreeSlots {
-                chunks: Vec::new(),
-                addresses: Vec::new(),
-                count: 0,
-                linked: NO_SLOT,
-            },
+            free: FreeSlots::new(),
+            linked: NO_SLOT,
         }
     }
 
     /// Gives all memory back.
     pub(super) fn release(self, arena: &mut Arena) {
-        for extent in self.extents.into_iter().chain(self.free.chunks) {
+        for extent in self.free.extents().chain(self.extents.iter().copied()) {
             arena.release(extent);
         }
     }
@@ -125,7 +114,8 @@ impl Slots {
     pub(super) fn bytes(&self) -> u64 {
         self.extents
             .iter()
-            .chain(&self.free.chunks)
+            .copied()
+            .chain(self.free.extents())
             .map(|extent| extent.bytes)
             .sum()
     }
@@ -258,8 +248,7 @@ impl Slots {
     /// Takes a slot for a new row. The row is not there before [`Slots::enliven`].
     #[inline(always)]
     pub(super) fn reserve(&mut self, arena: &mut Arena) -> Result<Place, Error> {
-        if self.free.count > 0 {
-            let slot = self.free.pop();
+        if let Some(slot) = self.free.pop() {
             if let Some(ahead) = self.free.peek(REUSE_DISTANCE) {
                 prefetch_range(self.place(ahead).address.as_ptr(), self.stride);
             }
@@ -270,10 +259,10 @@ impl Slots {
 
     #[inline]
     fn reserve_fresh(&mut self, arena: &mut Arena) -> Result<Place, Error> {
-        if self.free.linked != NO_SLOT {
-            let place = self.place(self.free.linked);
+        if self.linked != NO_SLOT {
+            let place = self.place(self.linked);
             // SAFETY: a linked slot's first bytes behind the header hold the next one, written by `give_back`.
-            self.free.linked = unsafe { place.header().add(1).read() } as u32;
+            self.linked = unsafe { place.header().add(1).read() } as u32;
             return Ok(place);
         }
         if self.next as usize >= self.slabs.len() << self.slab_shift {
@@ -289,7 +278,7 @@ impl Slots {
     /// Fresh slots that lie in a row where the next insert goes: at most `wanted`.
     #[inline(always)]
     pub(super) fn fresh_run(&self, wanted: usize) -> usize {
-        if self.free.count > 0 || self.free.linked != NO_SLOT {
+        if !self.free.is_empty() || self.linked != NO_SLOT {
             return 0;
         }
         wanted
@@ -362,9 +351,11 @@ impl Slots {
     #[inline(always)]
     pub(super) fn kill(&mut self, place: Place) {
         let header = self.header(place);
-        let generation = (header + (1 << GENERATION_SHIFT)) & IDENTITY_MASK & !LIVE;
-        let version = (header & !IDENTITY_MASK).wrapping_add(VERSION_ONE);
-        self.set_header(place, version | generation);
+        // The carry of the last generation would go into the version; it is never reached.
+        self.set_header(
+            place,
+            (header + (1 << GENERATION_SHIFT) + VERSION_ONE) & !LIVE,
+        );
         self.live -= 1;
     }
 
@@ -379,20 +370,23 @@ impl Slots {
         self.set_header(place, header);
     }
 
-    /// Lets a later insert have the slot, unless its generations are spent.
+    /// Lets a later insert have the slot of a row that was killed, unless its generations are spent.
     #[inline(always)]
-    pub(super) fn give_back(&mut self, arena: &mut Arena, slot: u32) {
-        let place = self.place(slot);
-        if self.header(place) >> GENERATION_SHIFT & u64::from(GENERATION_MAX)
-            == u64::from(GENERATION_MAX)
+    pub(super) fn give_back(&mut self, arena: &mut Arena, place: Place) {
+        let generation = self.header(place) & IDENTITY_MASK & !LIVE;
+        if generation < u64::from(GENERATION_MAX) << GENERATION_SHIFT
+            && !self.free.push(arena, place.slot)
         {
-            return;
+            self.link(place);
         }
-        if !self.free.push(arena, slot) {
-            // SAFETY: a dead slot's memory behind the header is nobody's, and has at least eight bytes.
-            unsafe { place.header().add(1).write(u64::from(self.free.linked)) };
-            self.free.linked = slot;
-        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn link(&mut self, place: Place) {
+        // SAFETY: a dead slot's memory behind the header is nobody's, and has at least eight bytes.
+        unsafe { place.header().add(1).write(u64::from(self.linked)) };
+        self.linked = place.slot;
     }
 }
 
@@ -407,52 +401,5 @@ impl Drop for Rest<'_> {
     fn drop(&mut self) {
         self.slots.next -= self.rows;
         self.slots.live -= u64::from(self.rows);
-    }
-}
-
-impl FreeSlots {
-    #[inline(always)]
-    fn at(&self, index: usize) -> NonNull<u32> {
-        // SAFETY: callers pass an index below the capacity of the chunks.
-        unsafe {
-            self.addresses
-                .get_unchecked(index / FREE_CHUNK_SLOTS)
-                .add(index % FREE_CHUNK_SLOTS)
-        }
-    }
-
-    #[inline(always)]
-    fn push(&mut self, arena: &mut Arena, slot: u32) -> bool {
-        if self.count == self.addresses.len() * FREE_CHUNK_SLOTS && self.add_chunk(arena).is_err() {
-            return false;
-        }
-        // SAFETY: `count` is below the capacity, which was just seen to.
-        unsafe { self.at(self.count).write(slot) };
-        self.count += 1;
-        true
-    }
-
-    #[cold]
-    fn add_chunk(&mut self, arena: &mut Arena) -> Result<(), ArenaFull> {
-        let extent = arena.allocate(FREE_CHUNK_SLOTS * size_of::<u32>())?;
-        self.addresses.push(arena.address(extent).cast());
-        self.chunks.push(extent);
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn pop(&mut self) -> u32 {
-        self.count -= 1;
-        // SAFETY: entries below the old count were written by `push`.
-        unsafe { self.at(self.count).read() }
-    }
-
-    /// The slot that comes out after `distance` others.
-    #[inline(always)]
-    fn peek(&self, distance: usize) -> Option<u32> {
-        // SAFETY: entries below the count were written by `push`.
-        self.count
-            .checked_sub(distance + 1)
-            .map(|index| unsafe { self.at(index).read() })
     }
 }

@@ -1,0 +1,140 @@
+//! Freed slots, the last one first.
+//!
+//! A stack in pieces of 64 KiB, so that it grows without moving and its order is known: the rows of
+//! coming inserts can be asked for in time.
+
+#![expect(unsafe_code, reason = "the stack lies in arena memory")]
+
+use std::ptr::NonNull;
+
+use crate::arena::{Arena, Extent};
+use crate::error::ArenaFull;
+
+/// Slots in one piece.
+const PIECE_SLOTS: usize = 16 << 10;
+
+pub(super) struct FreeSlots {
+    pieces: Vec<(Extent, NonNull<u32>)>,
+    /// The piece in use; those before it are full, those behind it empty.
+    current: usize,
+    /// Its first entry; dangling while there is no piece.
+    base: NonNull<u32>,
+    /// Entries of it in use; `PIECE_SLOTS` while there is no piece.
+    used: usize,
+}
+
+impl FreeSlots {
+    pub(super) fn new() -> Self {
+        Self {
+            pieces: Vec::new(),
+            current: 0,
+            base: NonNull::dangling(),
+            used: PIECE_SLOTS,
+        }
+    }
+
+    /// Whether no slot is free.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0 && self.current == 0 || self.pieces.is_empty()
+    }
+
+    /// The memory in use.
+    pub(super) fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.pieces.iter().map(|&(extent, _)| extent)
+    }
+
+    /// Adds a slot, unless the arena has no room for it.
+    #[inline(always)]
+    pub(super) fn push(&mut self, arena: &mut Arena, slot: u32) -> bool {
+        if self.used == PIECE_SLOTS && self.next_piece(arena).is_err() {
+            return false;
+        }
+        // SAFETY: `used` is below the length of the piece at `base`.
+        unsafe { self.base.add(self.used).write(slot) };
+        self.used += 1;
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn next_piece(&mut self, arena: &mut Arena) -> Result<(), ArenaFull> {
+        let next = if self.pieces.is_empty() {
+            0
+        } else {
+            self.current + 1
+        };
+        if next == self.pieces.len() {
+            let extent = arena.allocate(PIECE_SLOTS * size_of::<u32>())?;
+            self.pieces.push((extent, arena.address(extent).cast()));
+        }
+        self.current = next;
+        self.base = self.pieces[next].1;
+        self.used = 0;
+        Ok(())
+    }
+
+    /// Takes the slot that was freed last.
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<u32> {
+        if self.used == 0 || self.pieces.is_empty() {
+            self.piece_before()?;
+        }
+        self.used -= 1;
+        // SAFETY: entries below `used` were written by `push`.
+        Some(unsafe { self.base.add(self.used).read() })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn piece_before(&mut self) -> Option<()> {
+        self.current = self.current.checked_sub(1)?;
+        self.base = self.pieces[self.current].1;
+        self.used = PIECE_SLOTS;
+        Some(())
+    }
+
+    /// A slot that comes out after `distance` others, if it is near enough to tell.
+    #[inline(always)]
+    pub(super) fn peek(&self, distance: usize) -> Option<u32> {
+        if self.used <= distance || self.pieces.is_empty() {
+            return None;
+        }
+        // SAFETY: entries below `used` were written by `push`.
+        Some(unsafe { self.base.add(self.used - 1 - distance).read() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::MapOptions;
+
+    #[test]
+    fn slots_come_out_in_the_opposite_order_over_several_pieces() {
+        let mut arena = Arena::new(&MapOptions {
+            bytes: 4 << 20,
+            node: None,
+            huge_pages: false,
+        })
+        .unwrap();
+        let mut free = FreeSlots::new();
+        for round in 0..3 {
+            assert!(
+                free.is_empty() && free.pop().is_none() && free.peek(0).is_none(),
+                "round {round}"
+            );
+            for slot in 0..50_000 {
+                assert!(free.push(&mut arena, slot));
+                assert_eq!(free.peek(0), Some(slot));
+            }
+            for slot in (0..50_000).rev() {
+                if let Some(ahead) = free.peek(7) {
+                    assert_eq!(ahead, slot - 7);
+                }
+                assert_eq!(free.pop(), Some(slot));
+            }
+        }
+        assert_eq!(free.extents().count(), 4);
+    }
+}

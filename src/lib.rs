@@ -1,4 +1,21 @@
 //! A NUMA-aware, shard-per-core, embedded transactional database engine.
+//!
+//! # Where to begin
+//! [`Engine::builder`] opens an engine, [`Engine::create_table`] makes a [`Table`], and a
+//! [`Session`] has the [`Verbs`]. Code that is to run beside its rows is shipped with
+//! [`Verbs::on`] (one transaction) or [`Engine::spawn`] (long work).
+//!
+//! # What is fast
+//! Batches: the memory of operation 32 is asked for while operation 0 runs. Work in a shard: no hop.
+//! Row types whose width the compiler knows. Single calls from outside wait for a round trip each.
+//!
+//! # Cargo features
+//! `hwloc` (default): topology through the system's hwloc; without it from the operating system's
+//! own files. `mimalloc` (default): a heap per shard in memory of its node; without it the program's
+//! allocator. `cli` (default): the `ancile` command.
+//!
+//! # The readme
+#![doc = include_str!("../README.md")]
 
 mod arena;
 mod engine;

@@ -36,7 +36,7 @@ pub(crate) const ARENA_BYTES_MIN: u64 = 4 << 20;
 
 /// How far ahead of its use a row's memory is asked for. Two independent schedules (rolling window,
 /// 64-operation batch) are fastest between 24 and 48 on the processors measured.
-pub(crate) const PREFETCH_DISTANCE: usize = 32;
+pub(crate) const PREFETCH_DISTANCE: usize = 48;
 
 /// How far ahead of its row an index bucket is asked for, beyond [`PREFETCH_DISTANCE`].
 pub(crate) const PROBE_DISTANCE: usize = 16;

@@ -132,6 +132,15 @@ impl HashIndex {
             .next_power_of_two()
             .trailing_zeros();
         let count = buckets.div_ceil(1 << depth) as u32;
+        let asked_bytes = buckets.saturating_mul(64);
+        let (used_bytes, bound_bytes) = (arena.used_bytes(), arena.bound_bytes());
+        if asked_bytes > bound_bytes - used_bytes {
+            return Err(ArenaFull {
+                asked_bytes,
+                used_bytes,
+                bound_bytes,
+            });
+        }
         let mut index = Self {
             directory: Vec::new(),
             segments: Vec::new(),

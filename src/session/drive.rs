@@ -65,11 +65,12 @@ impl<R: Row, O: Operations> Drive<'_, R, O> {
     fn run(&mut self, link: &mut Link, host: &mut impl Host) {
         let shards = link.peers().shards();
         let own = host.own();
-        let mut anywhere = own.unwrap_or_else(|| link.next_shard());
+        let mut anywhere = own;
         for at in 0..self.operations.count() {
             let id = self.operations.id(at);
-            let shard = if O::ANYWHERE {
-                anywhere
+            let is_anywhere = self.operations.is_anywhere(at);
+            let shard = if is_anywhere {
+                *anywhere.get_or_insert_with(|| link.next_shard())
             } else {
                 id.shard_of(shards)
             };
@@ -83,7 +84,8 @@ impl<R: Row, O: Operations> Drive<'_, R, O> {
                 continue;
             }
             match self.push(link, host, shard, at) {
-                Ok(full) if full && O::ANYWHERE => anywhere = link.next_shard(),
+                // The next block of rows goes to the next shard, if there is one more.
+                Ok(full) if full && is_anywhere => anywhere = own,
                 Ok(_) => {}
                 Err(error) => self.fail(error),
             }

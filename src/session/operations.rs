@@ -8,12 +8,14 @@ use crate::table::{BatchOperations, Code, Outcome, Row, Verb};
 pub(super) trait Operations {
     /// How their rows are found.
     type Id: RowId;
-    /// Whether they are inserts of rows that may be placed anywhere.
-    const ANYWHERE: bool = false;
-
     fn count(&self) -> usize;
     fn verb(&self, at: usize) -> Verb;
     fn id(&self, at: usize) -> Self::Id;
+    /// Whether it inserts a row that may be placed anywhere.
+    #[inline(always)]
+    fn is_anywhere(&self, _at: usize) -> bool {
+        false
+    }
     /// Writes the row that the operation brings.
     fn fill(&self, at: usize, cells: &mut [u64]);
     /// Takes what became of it: `cells` is the row that a select found.
@@ -26,7 +28,7 @@ pub(super) struct Selects<'a, R, I, F> {
     pub(super) row: std::marker::PhantomData<R>,
 }
 
-impl<R: Row, I: RowId, F: FnMut(usize, Option<R>)> Operations for Selects<'_, R, I, F> {
+impl<R: Row, I: RowId, F: FnMut(usize, Option<&R>)> Operations for Selects<'_, R, I, F> {
     type Id = I;
 
     fn count(&self) -> usize {
@@ -47,7 +49,11 @@ impl<R: Row, I: RowId, F: FnMut(usize, Option<R>)> Operations for Selects<'_, R,
 
     #[inline(always)]
     fn done(&mut self, at: usize, code: Code, _id: u64, cells: &[u64]) {
-        (self.visit)(at, (code == Code::Done).then(|| R::load(cells)));
+        if code == Code::Done {
+            R::view(cells, |row| (self.visit)(at, Some(row)));
+        } else {
+            (self.visit)(at, None);
+        }
     }
 }
 
@@ -124,7 +130,11 @@ pub(super) struct Inserts<'a, R> {
 
 impl<R: Row> Operations for Inserts<'_, R> {
     type Id = DirectId;
-    const ANYWHERE: bool = true;
+
+    #[inline(always)]
+    fn is_anywhere(&self, _at: usize) -> bool {
+        true
+    }
 
     fn count(&self) -> usize {
         self.rows.len()
@@ -199,44 +209,14 @@ impl<R: Row> Operations for KeyedWrites<'_, R> {
     }
 }
 
-impl<I: RowId> Operations for &mut BatchOperations<I> {
-    type Id = I;
-
-    fn count(&self) -> usize {
-        self.len()
-    }
-
-    #[inline(always)]
-    fn verb(&self, at: usize) -> Verb {
-        BatchOperations::verb(self, at)
-    }
-
-    #[inline(always)]
-    fn id(&self, at: usize) -> I {
-        BatchOperations::id(self, at)
-    }
-
-    #[inline(always)]
-    fn fill(&self, at: usize, cells: &mut [u64]) {
-        if self.verb(at).brings_row() {
-            cells.copy_from_slice(self.row(at));
-        }
-    }
-
-    #[inline(always)]
-    fn done(&mut self, at: usize, code: Code, id: u64, cells: &[u64]) {
-        self.set(at, code, id, cells);
-    }
-}
-
-/// A batch whose outcomes go to a visitor, not into the batch.
+/// A batch; the outcomes go to a visitor.
 pub(super) struct Visited<'a, R, I, F> {
     pub(super) operations: &'a BatchOperations<I>,
     pub(super) visit: F,
     pub(super) row: std::marker::PhantomData<R>,
 }
 
-impl<R: Row, I: RowId, F: FnMut(usize, Outcome<R>)> Operations for Visited<'_, R, I, F> {
+impl<R: Row, I: RowId, F: FnMut(usize, Outcome<&R>)> Operations for Visited<'_, R, I, F> {
     type Id = I;
 
     fn count(&self) -> usize {
@@ -254,6 +234,11 @@ impl<R: Row, I: RowId, F: FnMut(usize, Outcome<R>)> Operations for Visited<'_, R
     }
 
     #[inline(always)]
+    fn is_anywhere(&self, at: usize) -> bool {
+        !I::KEYED && self.verb(at) == Verb::Insert
+    }
+
+    #[inline(always)]
     fn fill(&self, at: usize, cells: &mut [u64]) {
         if self.verb(at).brings_row() {
             cells.copy_from_slice(self.operations.row(at));
@@ -262,8 +247,12 @@ impl<R: Row, I: RowId, F: FnMut(usize, Outcome<R>)> Operations for Visited<'_, R
 
     #[inline(always)]
     fn done(&mut self, at: usize, code: Code, id: u64, cells: &[u64]) {
-        let verb = self.operations.verb(at);
-        (self.visit)(at, Outcome::new(verb, code, id, cells));
+        match self.operations.verb(at) {
+            Verb::Select if code == Code::Done => {
+                R::view(cells, |row| (self.visit)(at, Outcome::Selected(row)));
+            }
+            verb => (self.visit)(at, Outcome::without_row(verb, code, id, cells[0])),
+        }
     }
 }
 

@@ -91,7 +91,7 @@ pub trait Verbs: Port + Sized {
     /// The row, if there is one.
     fn select<R: Row, I: RowId>(&mut self, table: &Table<R>, id: I) -> Result<Option<R>> {
         let mut found = None;
-        self.select_each(table, &[id], |_, row| found = row)?;
+        self.select_each(table, &[id], |_, row| found = row.cloned())?;
         Ok(found)
     }
 
@@ -149,7 +149,7 @@ pub trait Verbs: Port + Sized {
         &mut self,
         table: &Table<R>,
         ids: &[I],
-        visit: impl FnMut(usize, Option<R>),
+        visit: impl FnMut(usize, Option<&R>),
     ) -> Result<()> {
         table.check_id::<I>()?;
         let row = PhantomData;
@@ -164,7 +164,7 @@ pub trait Verbs: Port + Sized {
         ids: &[I],
     ) -> Result<Vec<Option<R>>> {
         let mut rows = vec![None; ids.len()];
-        self.select_each(table, ids, |at, row| rows[at] = row)?;
+        self.select_each(table, ids, |at, row| rows[at] = row.cloned())?;
         Ok(rows)
     }
 
@@ -221,9 +221,7 @@ pub trait Verbs: Port + Sized {
     /// Runs a mixture of operations; [`Batch::outcomes`] tells what became of each.
     #[inline]
     fn run<R: Row, I: RowId>(&mut self, batch: &mut Batch<R, I>) -> Result<()> {
-        let (table, operations) = batch.parts();
-        run(self, table, operations)?;
-        Ok(())
+        batch.keep_outcomes(|batch, keep| self.run_each(batch, keep))
     }
 
     /// Runs a mixture of operations and visits what became of each, with its number in the batch; not
@@ -232,7 +230,7 @@ pub trait Verbs: Port + Sized {
     fn run_each<R: Row, I: RowId>(
         &mut self,
         batch: &Batch<R, I>,
-        visit: impl FnMut(usize, Outcome<R>),
+        visit: impl FnMut(usize, Outcome<&R>),
     ) -> Result<()> {
         let (table, operations) = batch.view();
         let visited = Visited {

@@ -258,15 +258,16 @@ impl<'a, R: Row> Rows<'a, R> {
 
     /// Visits the row of each id in order.
     #[inline]
-    pub fn select_each<I: RowId>(&mut self, ids: &[I], mut visit: impl FnMut(usize, Option<R>)) {
+    pub fn select_each<I: RowId>(&mut self, ids: &[I], mut visit: impl FnMut(usize, Option<&R>)) {
         let width = self.width;
         self.part.each(
             width,
             self.rolling,
             ids.len(),
             |at| ids[at],
-            |part, at, place| {
-                visit(at, place.map(|place| R::load(part.cells(width, place))));
+            |part, at, place| match place {
+                Some(place) => R::view(part.cells(width, place), |row| visit(at, Some(row))),
+                None => visit(at, None),
             },
         );
     }
@@ -403,37 +404,7 @@ impl<'a, R: Row> Rows<'a, R> {
     /// Runs a mixture of operations on this table in order; [`Batch::outcomes`] tells what became of
     /// each. Ids of other shards find nothing, and keys of other shards are not inserted.
     pub fn run<I: RowId>(&mut self, batch: &mut Batch<R, I>) -> Result<()> {
-        let (table, operations) = batch.parts();
-        if table.key() != self.key {
-            return Err(Error::TableGone);
-        }
-        self.check_owners(operations)?;
-        let width = self.width;
-        let Some(undo) = &mut self.undo else {
-            let mut block = operations.block(self.rolling);
-            self.part.run::<R::Width, I>(self.arena, width, &mut block);
-            return Ok(());
-        };
-        for at in 0..operations.len() {
-            undo.reserve(width.cells())?;
-            let (verb, id) = (operations.verb(at), operations.id(at));
-            let place = self.part.find(id);
-            let images = &mut undo.of_table(self.key.index);
-            let means = Means {
-                arena: self.arena,
-                width,
-                images,
-            };
-            let fill = |cells: &mut [u64]| cells.copy_from_slice(operations.row(at));
-            let done = self.part.one(means, verb, id, place, fill);
-            match (verb, place) {
-                (Verb::Select, Some(place)) => {
-                    operations.set(at, done.code, id.raw(), self.part.cells(width, place));
-                }
-                _ => operations.set(at, done.code, done.id, &[done.detail]),
-            }
-        }
-        Ok(())
+        batch.keep_outcomes(|batch, keep| self.run_each(batch, keep))
     }
 
     /// Runs a mixture of operations in order and visits what became of each, with its number. The
@@ -442,7 +413,7 @@ impl<'a, R: Row> Rows<'a, R> {
     pub fn run_each<I: RowId>(
         &mut self,
         batch: &Batch<R, I>,
-        mut visit: impl FnMut(usize, Outcome<R>),
+        mut visit: impl FnMut(usize, Outcome<&R>),
     ) -> Result<()> {
         let (table, operations) = batch.view();
         if table.key() != self.key {
@@ -460,7 +431,9 @@ impl<'a, R: Row> Rows<'a, R> {
                     width,
                     images: &mut undo.of_table(key),
                 };
-                visit(at, one(self.part, means, operations, at, place));
+                one(self.part, means, operations, at, place, |outcome| {
+                    visit(at, outcome)
+                });
             }
             return Ok(());
         }
@@ -476,7 +449,9 @@ impl<'a, R: Row> Rows<'a, R> {
                     width,
                     images: &mut Single,
                 };
-                visit(at, one(part, means, operations, at, place));
+                one(part, means, operations, at, place, |outcome| {
+                    visit(at, outcome)
+                });
             },
         );
         Ok(())
@@ -549,7 +524,7 @@ impl<'a, R: Row> Rows<'a, R> {
     }
 }
 
-/// Executes one operation of a batch.
+/// Executes one operation of a batch and shows what became of it.
 #[inline(always)]
 fn one<R: Row, I: RowId>(
     part: &mut TablePart,
@@ -557,15 +532,17 @@ fn one<R: Row, I: RowId>(
     operations: &BatchOperations<I>,
     at: usize,
     place: Option<Place>,
-) -> Outcome<R> {
+    show: impl FnOnce(Outcome<&R>),
+) {
     let (verb, width) = (operations.verb(at), means.width);
     match (verb, place) {
-        (Verb::Select, Some(place)) => Outcome::Selected(R::load(part.cells(width, place))),
-        (Verb::Select, None) => Outcome::NotFound,
+        (Verb::Select, Some(place)) => {
+            R::view(part.cells(width, place), |row| show(Outcome::Selected(row)));
+        }
         _ => {
             let fill = |cells: &mut [u64]| cells.copy_from_slice(operations.row(at));
             let done = part.one(means, verb, operations.id(at), place, fill);
-            Outcome::new(verb, done.code, done.id, &[done.detail])
+            show(Outcome::without_row(verb, done.code, done.id, done.detail));
         }
     }
 }

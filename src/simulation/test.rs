@@ -261,7 +261,7 @@ fn check_batch(
         }
     }
     client.run(&mut batch).unwrap();
-    assert_eq!(batch.outcomes().collect::<Vec<_>>(), expected);
+    assert_eq!(batch.outcomes(), expected);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Block, Code, Rolling, Row, Table, Verb, Verbs, Width};
+use super::{Code, Row, Table, Verb, Width};
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, SurrogateId};
 
@@ -23,12 +23,13 @@ use crate::id::{DirectId, RowId, SurrogateId};
 /// batch.select(id)?;
 /// batch.delete(id)?;
 /// session.run(&mut batch)?;
-/// assert_eq!(batch.outcomes().collect::<Vec<_>>(), [Outcome::Updated, Outcome::Selected([3, 4]), Outcome::Deleted]);
+/// assert_eq!(batch.outcomes(), [Outcome::Updated, Outcome::Selected([3, 4]), Outcome::Deleted]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Batch<R: Row, I: RowId> {
     table: Table<R>,
     operations: BatchOperations<I>,
+    outcomes: Vec<Outcome<R>>,
 }
 
 /// The operations of a batch, side by side as in a block.
@@ -36,7 +37,6 @@ pub(crate) struct BatchOperations<I> {
     cells: usize,
     ids: Vec<u64>,
     verbs: Vec<Verb>,
-    outcomes: Vec<Code>,
     rows: Vec<u64>,
     id: PhantomData<I>,
 }
@@ -59,18 +59,42 @@ pub enum Outcome<R> {
     Failed(Error),
 }
 
-impl<R: Row> Outcome<R> {
+impl<R> Outcome<R> {
     /// The outcome of an operation, from the parts of its block.
-    pub(crate) fn new(verb: Verb, code: Code, id: u64, cells: &[u64]) -> Self {
+    pub(crate) fn new(verb: Verb, code: Code, id: u64, cells: &[u64]) -> Self
+    where
+        R: Row,
+    {
         match (code, verb) {
             (Code::Done, Verb::Select) => Self::Selected(R::load(cells)),
+            _ => Self::without_row(verb, code, id, cells[0]),
+        }
+    }
+
+    /// The outcome of an operation that found no row to show; `detail` belongs to an error.
+    pub(crate) fn without_row(verb: Verb, code: Code, id: u64, detail: u64) -> Self {
+        match (code, verb) {
             (Code::Done, Verb::Update | Verb::Upsert) => Self::Updated,
             (Code::Done, Verb::Delete) => Self::Deleted,
             (Code::Done, Verb::Insert) | (Code::Inserted, _) => {
                 Self::Inserted(DirectId::from_u64(id))
             }
             (Code::NotFound, _) => Self::NotFound,
-            _ => Self::Failed(code.to_error(id, cells[0]).unwrap_or(Error::Closed)),
+            _ => Self::Failed(code.to_error(id, detail).unwrap_or(Error::Closed)),
+        }
+    }
+}
+
+impl<R: Clone> Outcome<&R> {
+    /// The outcome with a row of its own.
+    pub fn cloned(self) -> Outcome<R> {
+        match self {
+            Self::Selected(row) => Outcome::Selected(row.clone()),
+            Self::Updated => Outcome::Updated,
+            Self::Inserted(id) => Outcome::Inserted(id),
+            Self::Deleted => Outcome::Deleted,
+            Self::NotFound => Outcome::NotFound,
+            Self::Failed(error) => Outcome::Failed(error),
         }
     }
 }
@@ -83,13 +107,13 @@ impl<R: Row, I: RowId> Batch<R, I> {
             cells,
             ids: Vec::with_capacity(capacity),
             verbs: Vec::with_capacity(capacity),
-            outcomes: Vec::with_capacity(capacity),
             rows: Vec::with_capacity(capacity * cells),
             id: PhantomData,
         };
         Self {
             table: table.clone(),
             operations,
+            outcomes: Vec::new(),
         }
     }
 
@@ -131,19 +155,13 @@ impl<R: Row, I: RowId> Batch<R, I> {
     /// Forgets all operations, keeps the memory.
     pub fn clear(&mut self) {
         self.operations.clear();
+        self.outcomes.clear();
     }
 
-    /// What became of each operation, in the order in which they were added. Of operations that were
-    /// not run: `Failed(Closed)`.
-    pub fn outcomes(&self) -> impl Iterator<Item = Outcome<R>> {
-        let BatchOperations {
-            ids,
-            verbs,
-            outcomes,
-            ..
-        } = &self.operations;
-        (0..self.len())
-            .map(|at| Outcome::new(verbs[at], outcomes[at], ids[at], self.operations.row(at)))
+    /// What became of each operation in the last [`run`](crate::Verbs::run), in the order in which
+    /// they were added; nothing before.
+    pub fn outcomes(&self) -> &[Outcome<R>] {
+        &self.outcomes
     }
 
     /// The table, and the operations on it, to look at.
@@ -151,17 +169,27 @@ impl<R: Row, I: RowId> Batch<R, I> {
         (&self.table, &self.operations)
     }
 
-    /// The table, and the operations on it.
-    pub(crate) fn parts(&mut self) -> (&Table<R>, &mut BatchOperations<I>) {
-        (&self.table, &mut self.operations)
+    /// Runs the operations by `run`, which visits the outcome of each, and keeps the outcomes.
+    pub(crate) fn keep_outcomes(
+        &mut self,
+        run: impl FnOnce(&Self, &mut dyn FnMut(usize, Outcome<&R>)) -> Result<()>,
+    ) -> Result<()> {
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        outcomes.clear();
+        outcomes.resize(self.len(), Outcome::Failed(Error::Closed));
+        let result = run(self, &mut |at, outcome| outcomes[at] = outcome.cloned());
+        self.outcomes = outcomes;
+        result
     }
 
     #[inline(always)]
     fn push(&mut self, verb: Verb, id: u64, row: Option<&R>) {
-        let cells = self.operations.push(verb, id);
+        // First what may panic: the row is the program's own code.
+        let cells = self.operations.next_row();
         if let Some(row) = row {
             row.store(cells);
         }
+        self.operations.push(verb, id);
     }
 }
 
@@ -173,21 +201,23 @@ impl<I: RowId> BatchOperations<I> {
     fn clear(&mut self) {
         self.ids.clear();
         self.verbs.clear();
-        self.outcomes.clear();
         // The rows stay, so that their memory is not cleared once more by the next use.
     }
 
-    /// Adds an operation; gives the cells of its row.
+    /// The cells of the row of the operation that is pushed next.
     #[inline(always)]
-    fn push(&mut self, verb: Verb, id: u64) -> &mut [u64] {
+    fn next_row(&mut self) -> &mut [u64] {
         let start = self.ids.len() * self.cells;
-        self.ids.push(id);
-        self.verbs.push(verb);
-        self.outcomes.push(Code::Pending);
         if self.rows.len() < start + self.cells {
             self.rows.resize(start + self.cells, 0);
         }
         &mut self.rows[start..start + self.cells]
+    }
+
+    #[inline(always)]
+    fn push(&mut self, verb: Verb, id: u64) {
+        self.ids.push(id);
+        self.verbs.push(verb);
     }
 
     /// The ids of all operations, as plain numbers; 0 for inserts without a key.
@@ -208,31 +238,6 @@ impl<I: RowId> BatchOperations<I> {
     #[inline(always)]
     pub(crate) fn row(&self, at: usize) -> &[u64] {
         &self.rows[at * self.cells..][..self.cells]
-    }
-
-    /// Takes what became of an operation.
-    #[inline(always)]
-    pub(crate) fn set(&mut self, at: usize, code: Code, id: u64, cells: &[u64]) {
-        self.outcomes[at] = code;
-        self.ids[at] = id;
-        match (self.verbs[at], code) {
-            (Verb::Select, Code::Done) => {
-                self.rows[at * self.cells..][..self.cells].copy_from_slice(cells);
-            }
-            (_, Code::ArenaFull) => self.rows[at * self.cells] = cells[0],
-            _ => {}
-        }
-    }
-
-    /// The operations as a block of a shard.
-    pub(crate) fn block<'a>(&'a mut self, rolling: Rolling<'a>) -> Block<'a> {
-        Block {
-            rows: &mut self.rows[..self.ids.len() * self.cells],
-            ids: &mut self.ids,
-            verbs: Verbs::Each(&self.verbs),
-            outcomes: &mut self.outcomes,
-            rolling,
-        }
     }
 }
 

@@ -19,8 +19,10 @@ pub(super) struct FreeSlots {
     current: usize,
     /// Its first entry; dangling while there is no piece.
     base: NonNull<u32>,
-    /// Entries of it in use; `PIECE_SLOTS` while there is no piece.
+    /// Entries of it in use.
     used: usize,
+    /// Entries that it has room for; 0 while there is no piece.
+    room: usize,
 }
 
 impl FreeSlots {
@@ -29,14 +31,15 @@ impl FreeSlots {
             pieces: Vec::new(),
             current: 0,
             base: NonNull::dangling(),
-            used: PIECE_SLOTS,
+            used: 0,
+            room: 0,
         }
     }
 
     /// Whether no slot is free.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
-        self.used == 0 && self.current == 0 || self.pieces.is_empty()
+        self.used == 0 && self.current == 0
     }
 
     /// The memory in use.
@@ -47,7 +50,7 @@ impl FreeSlots {
     /// Adds a slot, unless the arena has no room for it.
     #[inline(always)]
     pub(super) fn push(&mut self, arena: &mut Arena, slot: u32) -> bool {
-        if self.used == PIECE_SLOTS && self.next_piece(arena).is_err() {
+        if self.used == self.room && self.next_piece(arena).is_err() {
             return false;
         }
         // SAFETY: `used` is below the length of the piece at `base`.
@@ -71,14 +74,18 @@ impl FreeSlots {
         self.current = next;
         self.base = self.pieces[next].1;
         self.used = 0;
+        self.room = PIECE_SLOTS;
         Ok(())
     }
 
     /// Takes the slot that was freed last.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<u32> {
-        if self.used == 0 || self.pieces.is_empty() {
-            self.piece_before()?;
+        if self.used == 0 {
+            if self.current == 0 {
+                return None;
+            }
+            self.piece_before();
         }
         self.used -= 1;
         // SAFETY: entries below `used` were written by `push`.
@@ -87,17 +94,16 @@ impl FreeSlots {
 
     #[cold]
     #[inline(never)]
-    fn piece_before(&mut self) -> Option<()> {
-        self.current = self.current.checked_sub(1)?;
+    fn piece_before(&mut self) {
+        self.current -= 1;
         self.base = self.pieces[self.current].1;
         self.used = PIECE_SLOTS;
-        Some(())
     }
 
     /// A slot that comes out after `distance` others, if it is near enough to tell.
     #[inline(always)]
     pub(super) fn peek(&self, distance: usize) -> Option<u32> {
-        if self.used <= distance || self.pieces.is_empty() {
+        if self.used <= distance {
             return None;
         }
         // SAFETY: entries below `used` were written by `push`.

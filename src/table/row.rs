@@ -22,6 +22,12 @@ pub trait Row: Clone + Send + Sync + 'static {
 
     /// Reads a row from its cells.
     fn load(cells: &[u64]) -> Self;
+
+    /// Looks at a row in its cells, where that needs no copy.
+    #[inline(always)]
+    fn view<T>(cells: &[u64], look: impl FnOnce(&Self) -> T) -> T {
+        look(&Self::load(cells))
+    }
 }
 
 impl<const N: usize> Row for [u64; N] {
@@ -46,6 +52,15 @@ impl<const N: usize> Row for [u64; N] {
         let mut row = [0; N];
         row.copy_from_slice(cells);
         row
+    }
+
+    #[inline(always)]
+    fn view<T>(cells: &[u64], look: impl FnOnce(&Self) -> T) -> T {
+        match cells.try_into() {
+            Ok(row) => look(row),
+            // Not this width: `load` says so.
+            Err(_) => look(&Self::load(cells)),
+        }
     }
 }
 

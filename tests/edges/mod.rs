@@ -1,0 +1,17 @@
+//! Hard edges: what happens at the ends of lives, in small rings, in full memory, after panics and
+//! with wrong handles. Each test's name is the claim.
+//!
+//! Nothing here asserts a time. What would hang is ended by a watchdog, which names the test.
+
+mod brittle;
+mod flood;
+mod forgotten;
+mod handle;
+mod idle;
+mod life;
+mod memory;
+mod model;
+mod panic;
+mod scan;
+mod setting;
+mod support;

@@ -249,6 +249,13 @@ impl<'a, R: Row> Rows<'a, R> {
         self
     }
 
+    /// Starts reading the rows of these ids, so that they are there when they are needed. A hint; any
+    /// ids are harmless. By key this waits for the lines of the index, all at once.
+    #[inline]
+    pub fn prepare<I: RowId>(&self, ids: &[I]) {
+        self.part.prepare(self.width, ids);
+    }
+
     /// As [`followed_by`](Self::followed_by), where the next batch is a [`Batch`].
     #[inline]
     pub fn followed_by_batch<I: RowId>(mut self, next: &'a Batch<R, I>) -> Self {

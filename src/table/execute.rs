@@ -27,43 +27,76 @@ const WINDOW: usize = 64;
 
 const _: () = assert!(WINDOW.is_power_of_two() && WINDOW >= PREFETCH_DISTANCE + PROBE_DISTANCE);
 
-/// What was asked for and is not used yet. It outlives a batch, for the one that it was told to
-/// expect.
+/// What was asked for and is not used yet.
 pub(super) struct Window {
     hints: [Option<Hint>; WINDOW],
     guesses: [Option<Place>; WINDOW],
     /// Where the batch's first operation is.
     first: usize,
-    /// The first id of the batch that was asked for.
-    expected: Option<u64>,
 }
 
 impl Window {
-    pub(super) fn new() -> Self {
-        Self {
+    fn new() -> Box<Self> {
+        Box::new(Self {
             hints: [None; WINDOW],
             guesses: [None; WINDOW],
             first: 0,
-            expected: None,
-        }
-    }
-
-    /// Whether the batch that begins with this id was asked for by the one before.
-    #[inline(always)]
-    fn expects(&mut self, first: Option<u64>) -> bool {
-        first.is_some() && self.expected.take() == first
-    }
-
-    /// Ends a batch; the next one is expected to begin with this id.
-    #[inline(always)]
-    fn expect(&mut self, next: Option<u64>, count: usize) {
-        self.first = self.first.wrapping_add(count);
-        self.expected = next;
+        })
     }
 
     #[inline(always)]
     fn at(&self, operation: usize) -> usize {
         self.first.wrapping_add(operation) % WINDOW
+    }
+}
+
+/// The windows of a table: one goes from batch to batch, as long as each tells the next; the other
+/// is for batches that come between.
+#[derive(Default)]
+pub(super) struct Windows {
+    rolling: Option<Box<Window>>,
+    alone: Option<Box<Window>>,
+    /// The first id of the batch that was asked for.
+    expected: Option<u64>,
+}
+
+impl Windows {
+    /// Whether the batch that begins with this id was asked for by the one before.
+    #[inline(always)]
+    fn expects(&mut self, first: Option<u64>) -> bool {
+        let expects = first.is_some() && self.expected == first;
+        if expects {
+            self.expected = None;
+        }
+        expects
+    }
+
+    /// Ends a batch whose next one begins with this id.
+    #[inline(always)]
+    fn expect(&mut self, next: &[u64]) {
+        if let Some(&first) = next.first() {
+            self.expected = Some(first);
+        }
+    }
+
+    /// Lends a window; it is gone if its user unwinds, and made anew.
+    #[inline(always)]
+    fn lend(&mut self, rolls: bool) -> Box<Window> {
+        let window = if rolls {
+            &mut self.rolling
+        } else {
+            &mut self.alone
+        };
+        window.take().unwrap_or_else(Window::new)
+    }
+
+    #[inline(always)]
+    fn give_back(&mut self, rolls: bool, window: Box<Window>) {
+        *if rolls {
+            &mut self.rolling
+        } else {
+            &mut self.alone
+        } = Some(window);
     }
 }
 
@@ -107,6 +140,30 @@ pub(crate) struct Done {
 }
 
 impl TablePart {
+    /// Asks for the rows of operations that come soon. By key this waits for the index.
+    pub(crate) fn prepare<W: Width, I: RowId>(&self, width: W, ids: &[I]) {
+        let Some(index) = self.index.as_ref().filter(|_| I::KEYED) else {
+            for id in ids.iter().filter(|_| !I::KEYED) {
+                self.slots
+                    .ask(width, RowPart::Whole, DirectId::from_u64(id.raw()).slot());
+            }
+            return;
+        };
+        for ids in ids.chunks(WINDOW) {
+            let mut hints = [None; WINDOW];
+            for (hint, id) in hints.iter_mut().zip(ids) {
+                *hint = Some(index.ask(Probe::new(id.raw())));
+            }
+            for slot in hints
+                .iter()
+                .flatten()
+                .filter_map(|hint| index.candidate(*hint))
+            {
+                self.slots.ask(width, RowPart::Whole, slot);
+            }
+        }
+    }
+
     /// Finds the row of each id in order and lets `act` have it; `act` may change the table.
     #[inline(always)]
     pub(crate) fn each<W: Width, I: RowId>(
@@ -141,7 +198,7 @@ impl TablePart {
         ahead: impl Fn(usize) -> Option<u64>,
         mut act: impl FnMut(&mut Self, usize, Option<Place>),
     ) {
-        if !self.window.expects(ahead(0)) {
+        if !self.windows.expects(ahead(0)) {
             for id in (0..PREFETCH_DISTANCE).map_while(&ahead) {
                 self.slots
                     .ask(width, rolling.part, DirectId::from_u64(id).slot());
@@ -155,7 +212,7 @@ impl TablePart {
             let place = ahead(at).and_then(|id| self.slots.find(DirectId::from_u64(id)));
             act(self, at, place);
         }
-        self.window.expect(rolling.next.first().copied(), count);
+        self.windows.expect(rolling.next);
     }
 
     #[inline(always)]
@@ -168,24 +225,35 @@ impl TablePart {
         mut act: impl FnMut(&mut Self, usize, Option<Place>),
     ) {
         let part = rolling.part;
-        if !self.window.expects(ahead(0)) {
-            for at in 0..PREFETCH_DISTANCE + PROBE_DISTANCE {
-                self.ask_bucket(at, ahead(at));
+        let is_expected = self.windows.expects(ahead(0));
+        let rolls = is_expected || !rolling.next.is_empty();
+        let mut window = self.windows.lend(rolls);
+        let known = count + rolling.next.len();
+        if !is_expected {
+            for at in 0..known.min(PREFETCH_DISTANCE + PROBE_DISTANCE) {
+                self.ask_bucket(&mut window, at, ahead(at));
             }
-            for at in 0..PREFETCH_DISTANCE {
-                self.ask_row(width, part, at);
+            for at in 0..known.min(PREFETCH_DISTANCE) {
+                self.ask_row(&mut window, width, part, at);
             }
         }
         for at in 0..count {
-            self.ask_bucket(
+            let (row, bucket) = (
+                at + PREFETCH_DISTANCE,
                 at + PREFETCH_DISTANCE + PROBE_DISTANCE,
-                ahead(at + PREFETCH_DISTANCE + PROBE_DISTANCE),
             );
-            self.ask_row(width, part, at + PREFETCH_DISTANCE);
-            let place = ahead(at).and_then(|key| self.verify(at, key));
+            if bucket < known {
+                self.ask_bucket(&mut window, bucket, ahead(bucket));
+            }
+            if row < known {
+                self.ask_row(&mut window, width, part, row);
+            }
+            let place = ahead(at).and_then(|key| self.verify(&window, at, key));
             act(self, at, place);
         }
-        self.window.expect(rolling.next.first().copied(), count);
+        window.first = window.first.wrapping_add(count);
+        self.windows.give_back(rolls, window);
+        self.windows.expect(rolling.next);
     }
 
     /// Inserts rows with keys in order, index buckets asked for; `fill` writes the cells of each, and
@@ -211,18 +279,20 @@ impl TablePart {
                 rolling.next.get(at - count).copied()
             }
         };
-        if !self.window.expects(ahead(0)) {
-            (0..PREFETCH_DISTANCE).for_each(|at| self.ask_bucket(at, ahead(at)));
+        if !self.windows.expects(ahead(0)) {
+            for key in (0..PREFETCH_DISTANCE).map_while(ahead) {
+                self.hint(Some(key));
+            }
         }
         for at in 0..count {
-            self.ask_bucket(at + PREFETCH_DISTANCE, ahead(at + PREFETCH_DISTANCE));
+            self.hint(ahead(at + PREFETCH_DISTANCE));
             let key = Some(key_at(at));
             let result = self.insert(arena, width, key, images, |cells| fill(at, cells));
             if done(self, at, result).is_break() {
                 return;
             }
         }
-        self.window.expect(rolling.next.first().copied(), count);
+        self.windows.expect(rolling.next);
     }
 
     /// Inserts rows without keys, in runs of neighbouring slots where they are fresh.
@@ -262,30 +332,34 @@ impl TablePart {
 
     /// Asks for the bucket of a key, `at` operations into the batch.
     #[inline(always)]
-    fn ask_bucket(&mut self, at: usize, key: Option<u64>) {
-        let hint = match (key, &self.index) {
+    fn ask_bucket(&self, window: &mut Window, at: usize, key: Option<u64>) {
+        window.hints[window.at(at)] = self.hint(key);
+    }
+
+    #[inline(always)]
+    fn hint(&self, key: Option<u64>) -> Option<Hint> {
+        match (key, &self.index) {
             (Some(key), Some(index)) => Some(index.ask(Probe::new(key))),
             _ => None,
-        };
-        self.window.hints[self.window.at(at)] = hint;
+        }
     }
 
     /// Guesses the row of a key whose bucket was asked for, and asks for it.
     #[inline(always)]
-    fn ask_row<W: Width>(&mut self, width: W, part: RowPart, at: usize) {
-        let guess = match (self.window.hints[self.window.at(at)], &self.index) {
+    fn ask_row<W: Width>(&self, window: &mut Window, width: W, part: RowPart, at: usize) {
+        let guess = match (window.hints[window.at(at)], &self.index) {
             (Some(hint), Some(index)) => index
                 .candidate(hint)
                 .and_then(|slot| self.slots.ask(width, part, slot)),
             _ => None,
         };
-        self.window.guesses[self.window.at(at)] = guess;
+        window.guesses[window.at(at)] = guess;
     }
 
     /// The row of a key, for which there may be a guess.
     #[inline(always)]
-    fn verify(&self, at: usize, key: u64) -> Option<Place> {
-        match self.window.guesses[self.window.at(at)] {
+    fn verify(&self, window: &Window, at: usize, key: u64) -> Option<Place> {
+        match window.guesses[window.at(at)] {
             Some(place) if self.slots.is_live(place) && self.slots.key(place) == key => Some(place),
             _ => self.find_key(key),
         }

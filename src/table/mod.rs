@@ -27,7 +27,7 @@ mod test;
 pub(crate) use batch::BatchOperations;
 pub use batch::{Batch, Outcome};
 pub(crate) use block::{Block, Code, Verb, Verbs};
-use execute::Window;
+use execute::Windows;
 pub(crate) use execute::{Means, Rolling, RowPart};
 pub use handle::Table;
 pub use row::{Cell, Row};
@@ -68,7 +68,7 @@ pub(crate) struct TablePart {
     slots: Slots,
     index: Option<HashIndex>,
     columns: usize,
-    window: Window,
+    windows: Windows,
 }
 
 impl Keys for Slots {
@@ -112,7 +112,7 @@ impl TablePart {
             slots: Slots::new(shard, columns, keyed),
             index,
             columns,
-            window: Window::new(),
+            windows: Windows::default(),
         })
     }
 

@@ -5,7 +5,7 @@
 
 use ancile::{Batch, DirectId, Outcome, Resident, Result, RowId, Rows, SurrogateId, Table, Verbs};
 
-use crate::workload::Identity;
+use crate::workload::{Cycle, INSERTS, Identity, UPDATES};
 
 /// What a batch knows of its neighbours, so that short batches roll into each other.
 pub(super) struct Ahead<'a, I> {
@@ -23,6 +23,8 @@ impl<I> Ahead<'_, I> {
 /// A way to the rows of one table.
 pub(super) trait Door<const N: usize> {
     fn select<I: RowId>(&mut self, id: I) -> Option<[u64; N]>;
+    /// Hints at rows that are needed soon.
+    fn prepare<I: RowId>(&mut self, ids: &[I]);
     fn update<I: RowId>(&mut self, id: I, row: &[u64; N]) -> bool;
     fn delete<I: RowId>(&mut self, id: I) -> bool;
     fn insert(&mut self, row: &[u64; N]) -> DirectId;
@@ -82,6 +84,11 @@ impl<const N: usize> Own<'_, '_, N> {
 }
 
 impl<const N: usize> Door<N> for Own<'_, '_, N> {
+    #[inline(always)]
+    fn prepare<I: RowId>(&mut self, ids: &[I]) {
+        sure(self.resident.rows(self.table)).prepare(ids);
+    }
+
     #[inline(always)]
     fn select<I: RowId>(&mut self, id: I) -> Option<[u64; N]> {
         self.rows().select(id)
@@ -165,6 +172,8 @@ pub(super) struct Routed<'a, V, const N: usize> {
 }
 
 impl<V: Verbs, const N: usize> Door<N> for Routed<'_, V, N> {
+    fn prepare<I: RowId>(&mut self, _ids: &[I]) {}
+
     #[inline(always)]
     fn select<I: RowId>(&mut self, id: I) -> Option<[u64; N]> {
         sure(self.verbs.select(self.table, id))
@@ -253,6 +262,8 @@ pub(super) trait Kind<const N: usize>: RowId + Identity {
         rows: &[[u64; N]],
         ids: &mut Vec<Self>,
     );
+    /// Hints at all rows that a cycle writes.
+    fn prepare_writes(door: &mut impl Door<N>, cycle: &Cycle<Self>);
     /// Adds an insert to a batch.
     fn push_insert(batch: &mut Batch<[u64; N], Self>, key: u64, row: &[u64; N]);
     /// The walk's id of a row that a batch inserted.
@@ -274,6 +285,13 @@ impl<const N: usize> Kind<N> for DirectId {
         ids: &mut Vec<Self>,
     ) {
         door.insert_batch(rows, ids);
+    }
+
+    #[inline(always)]
+    fn prepare_writes(door: &mut impl Door<N>, cycle: &Cycle<Self>) {
+        let mut ids = [cycle.delete; 1 + UPDATES];
+        ids[1..].copy_from_slice(&cycle.updates);
+        door.prepare(&ids);
     }
 
     #[inline(always)]
@@ -305,6 +323,14 @@ impl<const N: usize> Kind<N> for SurrogateId {
         let inserted = door.insert_keyed_batch(keys, ahead, rows);
         assert_eq!(inserted, rows.len(), "the engine refused new keys");
         ids.extend_from_slice(keys);
+    }
+
+    #[inline(always)]
+    fn prepare_writes(door: &mut impl Door<N>, cycle: &Cycle<Self>) {
+        let mut ids = [cycle.delete; 1 + UPDATES + INSERTS];
+        ids[1..=UPDATES].copy_from_slice(&cycle.updates);
+        ids[1 + UPDATES..].copy_from_slice(&cycle.inserts.map(Self));
+        door.prepare(&ids);
     }
 
     #[inline(always)]

@@ -111,6 +111,9 @@ impl<I: Kind<N>, const N: usize> EnginePart<I, N> {
             Operation::Update => self.update(door, most, oracle),
             Operation::Delete => self.delete(door, most, oracle),
             Operation::Mixed if self.batch == 1 => self.mixed_by_calls(door, most, oracle),
+            Operation::Mixed if self.route == Route::Local => {
+                self.mixed_by_cycles(door, most, oracle)
+            }
             Operation::Mixed => self.mixed_by_batches(door, most, oracle),
         }
     }
@@ -300,6 +303,7 @@ impl<I: Kind<N>, const N: usize> EnginePart<I, N> {
             let ahead = Ahead {
                 next: if is_last { &[] } else { &next.selects[..] },
             };
+            I::prepare_writes(door, &next);
             door.select_each(&cycle.selects, ahead, |at, row| {
                 let local = row.copied();
                 judge_row(&mut chunk, cycle.selects[at], local.as_ref(), oracle);

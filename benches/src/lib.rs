@@ -8,7 +8,7 @@
 //!
 //! # What a figure is worth
 //! Every cell carries the machine it was made on ([`machine`]), the round trip of a cache line
-//! between its cores ([`line`]), and whether more threads than cores were running. Wrong answers end
+//! between its cores ([`mod@line`]), and whether more threads than cores were running. Wrong answers end
 //! the run. A debug build refuses to report.
 
 pub mod columns;

@@ -23,7 +23,7 @@ use crate::{line, team, with_columns};
 pub enum Choice {
     /// dashmap.
     Dashmap,
-    /// 256 x Mutex<hashbrown>.
+    /// 256 x `Mutex<hashbrown>`.
     Mutexes,
     /// scc::HashMap.
     Scc,

@@ -16,7 +16,7 @@
 //! # Overflow
 //! A key whose bucket is full goes to one of the next buckets of its segment. Its home bucket
 //! counts such keys and remembers how far the farthest one went, so a search reads past its first
-//! line only where it must. Segments grow at [`KEYS_PER_BUCKET`] keys a bucket, where 4 % of the
+//! line only where it must. Segments grow at [`KEYS_PER_BUCKET_TENTHS`] / 10 keys a bucket, where 4 % of the
 //! buckets overflow.
 //!
 //! # Growth

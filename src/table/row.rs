@@ -152,9 +152,9 @@ impl Cell for Timestamp {
     }
 }
 
-/// Declares a struct whose fields are the columns of a table, and makes it a [`Row`](crate::Row).
+/// Declares a struct whose fields are the columns of a table, and makes it a [`Row`].
 ///
-/// Fields are `u64`, `i64`, `f64` or [`Timestamp`](crate::Timestamp), eight bytes each.
+/// Fields are `u64`, `i64`, `f64` or [`Timestamp`], eight bytes each.
 ///
 /// ```
 /// ancile::row! {

@@ -226,7 +226,7 @@ impl Model {
         client.run(&mut batch).unwrap();
         assert_eq!(batch.outcomes().len(), expected.len());
         for (outcome, (key, expected)) in batch.outcomes().iter().zip(&expected) {
-            self.check(*key, &outcome, expected);
+            self.check(*key, outcome, expected);
         }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! # JSON fields
 //! The names are those of the public structs, and stay: `format` (1), `machine` (see
-//! [`Machine`](crate::Machine)), `counts` (see [`Counts`](crate::Counts)), `plan` (see
-//! [`Plan`](crate::Plan)), `restrictions[]` (`kind`, `value`, `source`) and `verification`
+//! [`Machine`]), `counts` (see `Counts`), `plan` (see
+//! [`Plan`]), `restrictions[]` (`kind`, `value`, `source`) and `verification`
 //! (`shards[]`, or null). Sets of PUs and nodes are arrays of the system's numbers. Bytes are
 //! plain numbers; null stands for unknown. Fields may be added within a format.
 

@@ -22,6 +22,8 @@ mod engine;
 mod error;
 mod id;
 mod index;
+#[cfg(feature = "internals")]
+pub mod internals;
 mod limits;
 mod ring;
 mod session;

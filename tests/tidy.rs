@@ -11,7 +11,7 @@ const ROOMS: &str = "lib limits ->
     transaction -> id limits error arena table journal
     shard -> id limits error ring arena index journal table transaction
     session -> id limits error ring table transaction shard
-    engine simulation -> id limits error ring arena index journal table transaction shard session
+    engine simulation internals -> id limits error ring arena index journal table transaction shard session
     main command -> command";
 /// Rooms that are stepped from outside, and the parts of `std` that they must therefore not name.
 const STEPPED: [&str; 4] = ["index", "table", "transaction", "shard"];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::arena::{Arena, Heap, MapOptions};
 use crate::error::Result;
-use crate::id::TableKey;
+use crate::id::{DirectId, TableKey};
 use crate::index::{HashIndex, Keys, Probe};
 use crate::ring::{Consumer, Producer, ring};
 use crate::session::{Link, Peers};
@@ -185,7 +185,7 @@ impl Tick {
         }
         let key = self.key;
         self.link.send(0, |block| {
-            Request::block::<Fixed<10>, crate::DirectId>(key, Fixed, block)
+            Request::block::<Fixed<10>, DirectId>(key, Fixed, block)
         })?;
         self.shard.tick(&mut self.inbox);
         let mut sum = 0;

@@ -236,7 +236,7 @@ impl<'a, R: Row> Rows<'a, R> {
     ///     while let Some(batch) = batches.next() {
     ///         let next = batches.peek().copied().unwrap_or_default();
     ///         let mut rows = resident.rows(&table)?.followed_by(next);
-    ///         rows.select_each(batch, |_, row| sum += row.map_or(0, |[value]| value));
+    ///         rows.select_each(batch, |_, row| sum += row.map_or(0, |[value]| *value));
     ///     }
     ///     Ok::<_, ancile::Error>(sum)
     /// })?;

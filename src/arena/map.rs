@@ -132,10 +132,13 @@ impl Map {
         unsafe { self.base.add(offset) }
     }
 
-    /// Returns memory to the system; the range reads as zeros afterwards.
+    /// Returns the memory of the range's whole huge pages to the system. A huge page of which a part
+    /// were returned would come back as small ones.
     pub(super) fn discard(&mut self, offset: usize, bytes: usize) {
-        if bytes > 0 {
-            self.advise(offset, bytes, libc::MADV_DONTNEED);
+        let start = offset.next_multiple_of(HUGE_PAGE_BYTES);
+        let end = (offset + bytes) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        if start < end {
+            self.advise(start, end - start, libc::MADV_DONTNEED);
         }
     }
 

@@ -105,7 +105,8 @@ pub enum TableError {
     Closed,
 }
 
-/// An operation failed. It changed nothing, unless the variant says otherwise.
+/// An operation failed. It changed nothing, unless the variant says otherwise; of a batch, others may
+/// have succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

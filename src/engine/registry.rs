@@ -1,6 +1,6 @@
 //! The names of the tables.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -25,9 +25,31 @@ static NEXT_STAMP: AtomicU32 = AtomicU32::new(1);
 pub(super) struct Registry {
     /// Held while shards create or drop their parts, so that those happen one at a time. Never taken
     /// inside a shard, for which its holder may be waiting.
-    changes: Mutex<()>,
+    changes: Mutex<Places>,
     /// Held for a look or an entry, and never while anything is waited for.
     tables: Mutex<BTreeMap<String, (TableKey, Schema)>>,
+}
+
+/// Places of the catalog.
+#[derive(Default)]
+struct Places {
+    /// Places of dropped tables.
+    free: Vec<u32>,
+    /// Places given out so far.
+    used: u32,
+}
+
+impl Places {
+    fn take(&mut self) -> Result<u32, TableError> {
+        if let Some(index) = self.free.pop() {
+            return Ok(index);
+        }
+        if self.used as usize == TABLES_MAX {
+            return Err(TableError::TooMany);
+        }
+        self.used += 1;
+        Ok(self.used - 1)
+    }
 }
 
 impl Registry {
@@ -35,7 +57,7 @@ impl Registry {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self) -> MutexGuard<'_, ()> {
+    fn change(&self) -> MutexGuard<'_, Places> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -45,25 +67,20 @@ impl Registry {
         schema: &Schema,
         make: impl FnOnce(TableKey) -> Result<(), TableError>,
     ) -> Result<TableKey, TableError> {
-        let _change = self.change();
-        let key = TableKey {
-            index: self.free_index(name)?,
-            stamp: NEXT_STAMP.fetch_add(1, Ordering::Relaxed),
-        };
-        make(key)?;
-        self.lock().insert(name.to_owned(), (key, schema.clone()));
-        Ok(key)
-    }
-
-    /// A place in the catalog for a table of this name, if there is none.
-    fn free_index(&self, name: &str) -> Result<u32, TableError> {
-        let tables = self.lock();
-        if tables.contains_key(name) {
+        let mut places = self.change();
+        if self.lock().contains_key(name) {
             return Err(TableError::Exists(name.to_owned()));
         }
-        let used: BTreeSet<u32> = tables.values().map(|(key, _)| key.index).collect();
-        let free = (0..TABLES_MAX as u32).find(|index| !used.contains(index));
-        free.ok_or(TableError::TooMany)
+        let key = TableKey {
+            index: places.take()?,
+            stamp: NEXT_STAMP.fetch_add(1, Ordering::Relaxed),
+        };
+        if let Err(error) = make(key) {
+            places.free.push(key.index);
+            return Err(error);
+        }
+        self.lock().insert(name.to_owned(), (key, schema.clone()));
+        Ok(key)
     }
 
     pub(super) fn find(&self, name: &str) -> Result<(TableKey, Schema), TableError> {
@@ -78,10 +95,11 @@ impl Registry {
         name: &str,
         drop_parts: impl FnOnce(TableKey) -> Result<(), TableError>,
     ) -> Result<(), TableError> {
-        let _change = self.change();
+        let mut places = self.change();
         let (key, _) = self.find(name)?;
         drop_parts(key)?;
         self.lock().remove(name);
+        places.free.push(key.index);
         Ok(())
     }
 

@@ -21,7 +21,8 @@ pub struct Ticket(pub u64);
 ///
 /// Operations on the same shard happen in the order of submission; those on different shards in any
 /// order. A block travels when it is full, or at [`flush`](Self::flush); every ticket is completed
-/// exactly once. Dropping a pipeline sends what it holds and waits for the answers, unread.
+/// exactly once, with `Failed` when its table or engine is gone. Dropping a pipeline sends what it
+/// holds and waits for the answers, unread; one that is forgotten loses what it has not sent.
 ///
 /// ```
 /// use ancile::{Engine, Outcome, Schema, SurrogateId, Verbs};

@@ -190,7 +190,8 @@ pub trait Verbs: Port + Sized {
         Ok(run(self, table, Deletes { ids, deleted: 0 })?.deleted)
     }
 
-    /// Adds rows; their ids are appended to `ids`, in order. On an error, `ids` is as it was.
+    /// Adds rows; their ids are appended to `ids`, in order. After an error these are the ids of the
+    /// rows that were added all the same.
     #[inline]
     fn insert_batch<R: Row>(
         &mut self,
@@ -202,7 +203,9 @@ pub trait Verbs: Port + Sized {
         ids.resize(before + rows.len(), DirectId::from_u64(0));
         let result = insert_all(self, table, rows, &mut ids[before..]);
         if result.is_err() {
-            ids.truncate(before);
+            // No direct id is 0.
+            let added = ids.split_off(before);
+            ids.extend(added.into_iter().filter(|id| id.to_u64() != 0));
         }
         result
     }
@@ -294,7 +297,8 @@ pub trait Verbs: Port + Sized {
     ///
     /// Others work on meanwhile: a row that is there throughout is visited once, with the values of
     /// one moment; a row that comes or goes may be visited or not. `visit` may change the table: a
-    /// shard's scan ends where its rows ended when it began, so it does not run after its own inserts.
+    /// shard's scan ends where its rows ended when it began. Rows that `visit` inserts into shards
+    /// whose turn comes later are visited, too.
     fn scan<R: Row>(
         &mut self,
         table: &Table<R>,

@@ -719,3 +719,19 @@ fn batch_that_is_run_again_does_the_same_operations() {
     assert_eq!(batch.outcomes(), [Outcome::Updated, Outcome::Updated]);
     assert_eq!(session.count(&table), Ok(2));
 }
+
+#[test]
+fn thousands_of_tables_are_created_and_their_places_used_again() {
+    let _watchdog = watchdog(120);
+    let engine = engine(1);
+    for round in 0..2 {
+        for number in 0..3_000 {
+            unkeyed(&engine, &format!("t{number}"));
+        }
+        assert_eq!(engine.tables().len(), 3_000, "round {round}");
+        for number in 0..3_000 {
+            engine.drop_table(&format!("t{number}")).unwrap();
+        }
+    }
+    assert_eq!(engine.tables().len(), 0);
+}

@@ -6,7 +6,7 @@
 //! [`Verbs::on`] (one transaction) or [`Engine::spawn`] (long work).
 //!
 //! # What is fast
-//! Batches: the memory of operation 32 is asked for while operation 0 runs. Work in a shard: no hop.
+//! Batches: the memory of operation 48 is asked for while operation 0 runs. Work in a shard: no hop.
 //! Row types whose width the compiler knows. Single calls from outside wait for a round trip each.
 //!
 //! # Cargo features

@@ -5,7 +5,7 @@
 //! shell round it (`engine/thread.rs`), and the simulation steps many shards from one thread.
 //!
 //! # The way of a request
-//! A client fills a block in its own memory ([`lane`]), and sends sixteen words about it through a
+//! A client fills a block in its own memory ([`lane`]), and sends one cache line about it through a
 //! ring. The shard calls the function that the request names, compiled for the row type and the
 //! kind of id ([`request`]); the function reads the block, executes it in the table, and writes what
 //! became of it into the same memory. The reply is one word, on a line of its own; it also tells

@@ -1,9 +1,9 @@
 //! Many operations with their memory asked for in time.
 //!
 //! # Rolling
-//! The memory of operation `i + 32` is asked for while operation `i` runs, so that up to 32 cache
+//! The memory of operation `i + 48` is asked for while operation `i` runs, so that up to 48 cache
 //! misses are under way at once. By direct id that is one stage. By key it is two: the index bucket
-//! of operation `i + 48` is asked for, then the bucket of `i + 32`, now there, gives a candidate
+//! of operation `i + 64` is asked for, then the bucket of `i + 48`, now there, gives a candidate
 //! slot, whose row is asked for. Operation `i` then verifies the key in the row. A candidate is only
 //! a guess: what operations in between change is seen, because the row must live and have the key,
 //! and whoever fails that is looked up anew.
@@ -115,6 +115,16 @@ impl Rolling<'_> {
         next: &[],
         part: RowPart::Whole,
     };
+
+    /// The id of operation `at`, of this batch of `count` or of the next.
+    #[inline(always)]
+    fn ahead(self, at: usize, count: usize, id_at: impl Fn(usize) -> u64) -> Option<u64> {
+        if at < count {
+            Some(id_at(at))
+        } else {
+            self.next.get(at - count).copied()
+        }
+    }
 }
 
 /// How much of a row is worth asking for.
@@ -174,14 +184,7 @@ impl TablePart {
         id_at: impl Fn(usize) -> I,
         act: impl FnMut(&mut Self, usize, Option<Place>),
     ) {
-        // The id that is so many operations ahead, of this batch or the next.
-        let ahead = |at: usize| {
-            if at < count {
-                Some(id_at(at).raw())
-            } else {
-                rolling.next.get(at - count).copied()
-            }
-        };
+        let ahead = |at: usize| rolling.ahead(at, count, |at| id_at(at).raw());
         if I::KEYED {
             self.each_key(width, rolling, count, ahead, act);
         } else {
@@ -272,13 +275,7 @@ impl TablePart {
         fill: impl Fn(usize, &mut [u64]),
         mut done: impl FnMut(&Self, usize, Result<Place, Error>) -> ControlFlow<()>,
     ) {
-        let ahead = |at: usize| {
-            if at < count {
-                Some(key_at(at))
-            } else {
-                rolling.next.get(at - count).copied()
-            }
-        };
+        let ahead = |at: usize| rolling.ahead(at, count, &key_at);
         if !self.windows.expects(ahead(0)) {
             for key in (0..PREFETCH_DISTANCE).map_while(ahead) {
                 self.hint(Some(key));

@@ -97,6 +97,15 @@ pub fn row_of<const N: usize>(seed: u64) -> [u64; N] {
     std::array::from_fn(|column| seed.wrapping_add(column as u64))
 }
 
+/// The row of `seed` as a user brings it to a store: in memory of the user's own, from where it is
+/// copied to its place. A loop that builds rows at their place is spared a copy that no store is.
+#[inline(always)]
+pub fn brought<const N: usize>(seed: u64) -> [u64; N] {
+    let mut row = row_of(seed);
+    std::hint::black_box(&mut row);
+    row
+}
+
 /// Identity of a row for its thread: a place or a key.
 pub trait Identity: Copy + Ord + Send + fmt::Debug + 'static {
     /// The key to use again once the row is gone; places have none.

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::oracle::{Model, Oracle, Trust};
 use crate::region::Region;
 use crate::subject::Chunk;
-use crate::workload::{CYCLE, Cycle, Operation, Part, Stream, growth_max, row_of};
+use crate::workload::{CYCLE, Cycle, Operation, Part, Stream, brought, growth_max};
 
 /// In the first cell of a deleted row; seeds never reach it.
 const DEAD: u64 = u64::MAX;
@@ -58,7 +58,7 @@ impl<const N: usize> Flat<N> {
             self.bump += 1;
         }
         assert!(self.bump <= self.rows.len(), "the flat array is full");
-        self.rows[slot as usize] = row_of(seed);
+        self.rows[slot as usize] = brought(seed);
         slot
     }
 
@@ -108,7 +108,7 @@ impl<const N: usize> Flat<N> {
             );
             let id = ids[place];
             // SAFETY: as in `select`; the array is borrowed exclusively.
-            unsafe { rows.add(id as usize).write(row_of(seed)) };
+            unsafe { rows.add(id as usize).write(brought(seed)) };
             chunk.faults += u64::from(!oracle.updated(id, seed));
             chunk.checksum = chunk.checksum.wrapping_add(seed);
         }
@@ -166,7 +166,7 @@ impl<const N: usize> Flat<N> {
             prefetch::row(rows.wrapping_add(ahead as usize), N * 8);
             let seed = self.stream.next_seed();
             // SAFETY: as in `update`.
-            unsafe { rows.add(*id as usize).write(row_of(seed)) };
+            unsafe { rows.add(*id as usize).write(brought(seed)) };
             chunk.faults += u64::from(!oracle.updated(*id, seed));
         }
         for seed in cycle.inserts {

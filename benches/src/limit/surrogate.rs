@@ -18,7 +18,7 @@ use crate::oracle::{Model, Oracle, Trust};
 use crate::region::Region;
 use crate::subject::Chunk;
 use crate::workload::{
-    CYCLE, Cycle, INSERTS, Operation, Part, SELECTS, Stream, UPDATES, growth_max, row_of,
+    CYCLE, Cycle, INSERTS, Operation, Part, SELECTS, Stream, UPDATES, brought, growth_max,
 };
 
 /// In the key's word of a deleted row; no key of the workload.
@@ -311,7 +311,7 @@ impl<const N: usize> Keyed<N> {
         };
         let cells = self.row_mut(place).wrapping_add(1).cast::<[u64; N]>();
         // SAFETY: as for SELECT; the array is borrowed exclusively.
-        unsafe { cells.write(row_of(seed)) };
+        unsafe { cells.write(brought(seed)) };
         chunk.checksum = chunk.checksum.wrapping_add(seed);
         chunk.faults += u64::from(!oracle.updated(key, seed));
     }
@@ -381,7 +381,7 @@ impl<const N: usize> Keyed<N> {
         // SAFETY: `place` is below `bump`, which was just checked against the array's end.
         unsafe {
             row.write(key);
-            row.add(1).cast::<[u64; N]>().write(row_of(key));
+            row.add(1).cast::<[u64; N]>().write(brought(key));
         }
         self.buckets.insert(home, place);
         chunk.faults += u64::from(!oracle.inserted(key, key));

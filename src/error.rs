@@ -175,6 +175,26 @@ pub enum Error {
         /// Length of the second.
         right: usize,
     },
+    /// The rows that transactions under way want of a shard are more than it can remember. Nothing
+    /// has happened; try again, with smaller transactions or fewer of them.
+    #[error("shard {shard} has no memory for more transactions under way: try again later")]
+    TooManyIntents {
+        /// The shard.
+        shard: usize,
+    },
+    /// Others changed rows that the transaction relies on, each time it was tried. Nothing has
+    /// happened; it may be tried again.
+    #[error("the transaction met conflicts with others in all of its {tries} tries")]
+    Conflict {
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// The transaction's time was over before it could be decided. Nothing has happened.
+    #[error("the transaction's time was over before it could be decided: nothing has happened")]
+    TimedOut,
+    /// A read-only transaction was asked to change something.
+    #[error("the transaction is read-only: begin it without TransactionOptions::read_only")]
+    ReadOnly,
     /// There is no such shard.
     #[error("there is no shard {shard}: the engine has {shards}, counted from 0")]
     Shard {

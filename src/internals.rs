@@ -1,6 +1,7 @@
 //! Single rooms of the engine for the bench package: not part of the API, and free to change.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use crate::arena::{Arena, Heap, MapOptions};
 use crate::error::Result;
@@ -148,8 +149,12 @@ impl Tick {
             mailboxes: vec![Arc::clone(&mailbox)],
             block_operations: 64,
             lane_requests: 4,
+            clock: Arc::new(|| 0),
+            open: AtomicUsize::new(1),
         });
-        let mut shard = Shard::new(0, 1, arena(1 << 30), &Heap::new(None, 1 << 20));
+        let heap = Heap::new(None, 1 << 20);
+        let (mailboxes, clock) = (&peers.mailboxes, Arc::clone(&peers.clock));
+        let mut shard = Shard::new(0, mailboxes, clock, arena(1 << 30), &heap);
         let key = TableKey { index: 0, stamp: 1 };
         shard
             .catalog

@@ -3,7 +3,8 @@
 //! # Where to begin
 //! [`Engine::builder`] opens an engine, [`Engine::create_table`] makes a [`Table`], and a
 //! [`Session`] has the [`Verbs`]. Code that is to run beside its rows is shipped with
-//! [`Verbs::on`] (one transaction) or [`Engine::spawn`] (long work).
+//! [`Verbs::on`] (one transaction) or [`Engine::spawn`] (long work). Tasks of an executor have an
+//! [`AsyncSession`]. What the shards do is told by [`Engine::stats`].
 //!
 //! # What is fast
 //! Batches: the memory of operation 48 is asked for while operation 0 runs. Work in a shard: no hop.
@@ -34,11 +35,14 @@ mod table;
 mod transaction;
 
 pub use ancile_topology as topology;
-pub use engine::{Engine, EngineBuilder, TableInfo, Task};
+pub use engine::{Engine, EngineBuilder, HotId, HotRow, ShardStats, Stats, TableInfo, Task};
 pub use error::{ArenaFull, Error, OpenError, Result, TableError};
 pub use id::{DirectId, RowId, ShardIndex, SurrogateId};
-pub use session::{Pipeline, Resident, Session, Ticket, Verbs};
-pub use shard::{Context, Rows};
+pub use session::{
+    AsyncSession, AsyncTransaction, Isolation, Pipeline, Resident, Savepoint, Session, Ticket,
+    Transaction, TransactionOptions, TransactionOutcome, Transactions, Verbs,
+};
+pub use shard::{Context, OperationStats, Rows, TransactionStats};
 pub use table::{
     Batch, Cell, Column, Compared, Dynamic, Fixed, Kind, Outcome, Row, Schema, Table, Timestamp,
     Width,

@@ -63,8 +63,36 @@ pub(crate) const LANE_BYTES_TOTAL: usize = 1 << 20;
 /// Payload memory of one lane, at least.
 pub(crate) const LANE_BYTES_MIN: usize = 64 << 10;
 
+/// Declared transactions that travel in one proposal.
+pub(crate) const PROPOSAL_MEMBERS: usize = 32;
+
+/// Proposals of one client that may be under way.
+pub(crate) const PROPOSALS_UNDER_WAY: usize = 16;
+
+/// Proposals on their way from one sender to one shard that a ring has room for; more wait with the
+/// sender.
+pub(crate) const RELAY_SLOTS: usize = if cfg!(test) { 2 } else { 64 };
+
+/// How long a transaction that failed too often may have its rows to itself, to be tried once more.
+pub(crate) const LEASE_MICROS: u64 = 5_000;
+
+/// Tries of a transaction before it is given a lease.
+pub(crate) const TRIES_BEFORE_LEASE: u32 = if cfg!(test) { 2 } else { 8 };
+
+/// Rows that a shard counts as its hottest.
+pub(crate) const HOT_ROWS: usize = 16;
+
+/// Operations that code in a shard does on its own rows before others have their turn.
+pub(crate) const OPERATIONS_UNSERVED_MAX: usize = 64;
+
+/// As so many of these counts the borrowing of a table's rows by code in a shard.
+pub(crate) const OPERATIONS_PER_ROWS: usize = 8;
+
 /// Requests that one tick takes from one lane.
 pub(crate) const TICK_REQUESTS_PER_LANE: usize = 4;
+
+/// Proposals that one tick takes from one sender.
+pub(crate) const TICK_PROPOSALS: usize = 16;
 
 /// Slots that one scan request visits before it lets others in.
 pub(crate) const SCAN_SLOTS_PER_REQUEST: u32 = 4096;

@@ -257,7 +257,7 @@ impl Run {
         let first = self.cells.len();
         for (index, operation) in operations.iter().enumerate() {
             bar.set_message(format!("{operation}, {} rows of {N}", setup.rows));
-            let mut cell = self.cell::<N>(setup, *operation, opened.placement);
+            let mut cell = self.cell::<N>(setup, *operation, &opened.placement);
             let (rounds, budget) = (self.options.rounds(), self.options.budget());
             let subject = opened.subject.as_mut();
             if let Some((limit, distances)) = limit.as_deref_mut() {
@@ -289,7 +289,7 @@ impl Run {
         &self,
         setup: &Setup,
         operation: Operation,
-        placement: Placement,
+        placement: &Placement,
     ) -> Cell {
         let threads = match setup.route {
             Route::Session => setup.shards * 2,
@@ -324,6 +324,7 @@ impl Run {
             pinned: placement.pinned,
             node_bound: Some(placement.node_bound),
             huge_pages: Some(placement.huge_pages),
+            arenas: placement.arenas.clone(),
             line_round_trip_ns: line::round_trip().map(|trip| trip.median),
             oversubscribed: threads > team::cores().len(),
             durability: "none",

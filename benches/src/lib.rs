@@ -30,5 +30,7 @@ pub mod report;
 pub mod rounds;
 pub mod setup;
 pub mod subject;
+pub mod sweep;
 pub mod team;
+pub mod transactions;
 pub mod workload;

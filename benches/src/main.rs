@@ -1,9 +1,11 @@
-//! The bench command: `ancile-bench completedb`, `peers`, `line`, `memory`.
+//! The bench command: `ancile-bench completedb`, `sweep`, `peers`, `line`, `memory`.
 
 use std::process::ExitCode;
 
 use ancile_benches::failure::Failure;
-use ancile_benches::{completedb, latency, line, machine, memory, peers_bench};
+use ancile_benches::{
+    completedb, latency, line, machine, memory, peers_bench, sweep, transactions,
+};
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
 
@@ -22,10 +24,17 @@ struct Arguments {
 enum Bench {
     /// The CompleteDB workload next to its published figures and the limit of this machine.
     Completedb(completedb::Options),
+    /// MIXED on 1, 2, 3 .. shards: rate, efficiency, and what an operation costs.
+    Sweep(sweep::Options),
+    /// One chunk of MIXED in each shard, to be run under callgrind by the sweep.
+    #[command(hide = true)]
+    Count(sweep::count::Options),
     /// The same workload on other stores, in turns with the engine.
     Peers(peers_bench::Options),
     /// Bytes a row, and the longest insert while a table grows.
     Memory(memory::Options),
+    /// Transactions over two shards, beside those that stay in one.
+    Transactions(transactions::Options),
     /// Percentiles of single blocking calls.
     Latency(latency::Options),
     /// The round trip of a cache line between two cores.
@@ -49,8 +58,11 @@ fn main() -> ExitCode {
 fn run(bench: Bench) -> Result<(), Failure> {
     match bench {
         Bench::Completedb(options) => completedb::run(&options),
+        Bench::Sweep(options) => sweep::run(&options),
+        Bench::Count(options) => sweep::count::run(&options),
         Bench::Peers(options) => peers_bench::run(&options),
         Bench::Memory(options) => memory::run(&options),
+        Bench::Transactions(options) => transactions::run(&options),
         Bench::Latency(options) => latency::run(&options),
         Bench::Line { rounds } => {
             for _ in 0..rounds {

@@ -270,10 +270,12 @@ impl Fleet<'_> {
                 pinned,
                 node_bound,
                 huge_pages,
+                arenas,
             } = opened.placement;
             cell.pinned = pinned;
             cell.node_bound = Some(node_bound);
             cell.huge_pages = Some(huge_pages);
+            cell.arenas = arenas;
             entries.push(Entry {
                 subject: opened.subject,
                 cell,
@@ -336,6 +338,7 @@ impl Fleet<'_> {
             pinned: true,
             node_bound: None,
             huge_pages: None,
+            arenas: Vec::new(),
             line_round_trip_ns: None,
             oversubscribed: setup.shards > team::cores().len(),
             durability: "none",

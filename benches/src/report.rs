@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::Path;
 
+use ancile::topology::ShardVerification;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -70,6 +71,8 @@ pub struct Cell {
     pub node_bound: Option<bool>,
     /// Whether rows lie on huge pages; null where nobody can say.
     pub huge_pages: Option<bool>,
+    /// Shard by shard, processor and pages by node as read back after loading; empty for peers.
+    pub arenas: Vec<ShardVerification>,
     /// Median round trip of a cache line between two cores, just before the cell.
     pub line_round_trip_ns: Option<f64>,
     /// More threads were running than there are cores.

@@ -1,6 +1,6 @@
 //! What can be measured: the hardware limit, the engine and the peers behind one door.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::team::Gate;
@@ -67,6 +67,8 @@ impl Chunk {
 pub struct Share {
     /// Operations done.
     pub operations: u64,
+    /// When it passed the gate.
+    pub started: Instant,
     /// From the common start to the end of the last chunk.
     pub nanos: u64,
     /// Sum of what was read or written.
@@ -110,6 +112,18 @@ impl Slice {
             .sum()
     }
 
+    /// Operations per second from the first start to the last end. Unlike the sum of the threads'
+    /// own rates it holds where threads take turns on a core, and each is fast while the others wait.
+    pub fn rate_together(&self) -> f64 {
+        let ends = |share: &Share| share.started + Duration::from_nanos(share.nanos);
+        let first = self.shares.iter().map(|share| share.started).min();
+        let last = self.shares.iter().map(ends).max();
+        let seconds = first
+            .zip(last)
+            .map_or(0.0, |(first, last)| (last - first).as_secs_f64());
+        self.operations() as f64 / seconds.max(1e-9)
+    }
+
     /// Operations of all threads.
     pub fn operations(&self) -> u64 {
         self.shares.iter().map(|share| share.operations).sum()
@@ -130,15 +144,16 @@ impl Slice {
 
 /// Runs chunks on the calling thread from the common start until the budget or the rows are used up.
 pub fn drive(gate: &Gate, budget: Budget, mut chunk: impl FnMut(usize) -> Chunk) -> Share {
+    gate.pass();
+    let start = Instant::now();
     let mut share = Share {
         operations: 0,
+        started: start,
         nanos: 0,
         checksum: 0,
         faults: 0,
         spent: false,
     };
-    gate.pass();
-    let start = Instant::now();
     while share.nanos < budget.nanos {
         let done = chunk(budget.chunk);
         share.spent = done.operations == 0;

@@ -3,13 +3,16 @@
 use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 
-use ancile::Engine;
+use ancile::{Engine, EngineBuilder};
 use ancile_topology::{KindChoice, Machine, Order, Plan, Policy, Report, Shards};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 
 /// Memory that `--verify` touches in each arena.
 const VERIFY_BYTES: u64 = 64 << 20;
+
+/// What `--shards` may say.
+const SHARDS_MAX: i64 = EngineBuilder::SHARDS_MAX as i64;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -23,7 +26,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR", group = "source")]
     sysfs: Option<PathBuf>,
     /// Number of shards; more than there are processors share them
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), group = "count")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=SHARDS_MAX), group = "count")]
     shards: Option<u32>,
     /// Place one shard on each of these logical processors, such as 0,2,4-7
     #[arg(long, value_name = "LIST", group = "count")]
@@ -102,7 +105,13 @@ fn planned(arguments: &Arguments, policy: &Policy) -> Result<Report> {
     } else {
         Machine::discover()
     };
-    let plan = Plan::new(&machine, policy)?;
+    let mut plan = Plan::new(&machine, policy)?;
+    if plan.seats.len() > EngineBuilder::SHARDS_MAX {
+        plan.notes.push(format!(
+            "an engine has at most {SHARDS_MAX} shards: it would not open with {}",
+            plan.seats.len()
+        ));
+    }
     Ok(Report::new(machine, plan))
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
 
 use ancile_topology::{Machine, Plan, Policy, Shards};
 
@@ -42,6 +43,9 @@ impl Default for EngineBuilder {
 }
 
 impl EngineBuilder {
+    /// The most shards that an engine may have.
+    pub const SHARDS_MAX: usize = SHARDS_MAX;
+
     /// This many shards; more than there are processors share them. Default: one a processor that
     /// the process may use, or what `ANCILE_SHARDS` says.
     pub fn shards(self, shards: usize) -> Self {
@@ -115,21 +119,32 @@ impl EngineBuilder {
             Some(policy) => policy,
             None => Policy::from_env().map_err(|error| OpenError::Placement(error.to_string()))?,
         };
-        if let Shards::Count(count) = policy.shards {
-            check("shards", count, SHARDS_MAX)?;
+        match &policy.shards {
+            Shards::Count(count) => check("shards", *count, SHARDS_MAX)?,
+            Shards::Pus(pus) => check("pus", pus.len(), SHARDS_MAX)?,
+            Shards::All | Shards::PhysicalCores => {}
         }
         let policy = Policy {
             arena_bytes: self.arena_bytes.or(policy.arena_bytes),
             ..policy
         };
-        let plan = Plan::new(&machine, &policy)
-            .map_err(|error| OpenError::Placement(error.to_string()))?;
-        check("shards", plan.seats.len(), SHARDS_MAX)?;
+        let place = |policy: &Policy| {
+            Plan::new(&machine, policy).map_err(|error| OpenError::Placement(error.to_string()))
+        };
+        let mut plan = place(&policy)?;
+        if plan.seats.len() > SHARDS_MAX {
+            // A machine with more processors than that, and nobody said how many to use.
+            let shards = Shards::Count(SHARDS_MAX);
+            plan = place(&Policy { shards, ..policy })?;
+        }
         self.start(machine, plan)
     }
 
     fn start(self, machine: Machine, plan: Plan) -> Result<Engine, OpenError> {
+        let opened = Instant::now();
         let peers = Arc::new(Peers {
+            clock: Arc::new(move || opened.elapsed().as_micros() as u64),
+            open: AtomicUsize::new(plan.seats.len()),
             mailboxes: plan
                 .seats
                 .iter()

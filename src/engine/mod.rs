@@ -2,6 +2,7 @@
 
 mod builder;
 mod registry;
+mod stats;
 mod task;
 mod thread;
 
@@ -14,14 +15,15 @@ use ancile_topology::{Machine, Plan, Report, ShardVerification, Verification};
 pub use builder::EngineBuilder;
 use registry::Registry;
 pub use registry::TableInfo;
+pub use stats::{HotId, HotRow, ShardStats, Stats};
 pub use task::Task;
 use thread::ShardThread;
 
 use crate::error::{Error, Result, TableError};
 use crate::id::{RowId, ShardIndex, SurrogateId, TableKey};
 use crate::limits::SLOTS_MAX;
-use crate::session::{Patience, Peers, Resident, Session, is_inside_shard};
-use crate::shard::{Command, Shard};
+use crate::session::{AsyncSession, Patience, Peers, Resident, Session, is_inside_shard};
+use crate::shard::{Command, Inbox, Shard};
 use crate::table::{Row, Schema, Table};
 
 /// An open engine: one shard a seat, each on a thread of its own.
@@ -71,6 +73,12 @@ impl Engine {
     pub fn session(&self) -> Result<Session> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         Ok(Session::new(Arc::clone(&self.peers), turn, self.patience))
+    }
+
+    /// A new session whose calls are futures.
+    pub fn async_session(&self) -> Result<AsyncSession> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        Ok(AsyncSession::new(Arc::clone(&self.peers), turn))
     }
 
     /// Runs code inside a shard, until it returns: resident work. Each shard runs one at a time, the
@@ -134,7 +142,7 @@ impl Engine {
         {
             None => Ok(()),
             Some((shard, full)) => {
-                self.ask_every_shard(move |shard| shard.catalog.drop_table(key))?;
+                self.ask_every_shard(move |shard| shard.drop_table(key))?;
                 Err(TableError::ArenaFull { shard, full })
             }
         }
@@ -151,7 +159,7 @@ impl Engine {
     pub fn drop_table(&self, name: &str) -> Result<(), TableError> {
         check_outside()?;
         self.registry.remove(name, |key| {
-            self.ask_every_shard(move |shard| shard.catalog.drop_table(key))
+            self.ask_every_shard(move |shard| shard.drop_table(key))
                 .map(drop)
         })
     }
@@ -172,6 +180,16 @@ impl Engine {
             .collect();
         let report = Report::new(self.machine.clone(), self.plan.clone());
         Ok(report.with_verification(Verification { shards }))
+    }
+
+    /// What the shards have done, and have to do now.
+    pub fn stats(&self) -> Result<Stats> {
+        let told = self.ask_every_shard_within(|shard, inbox| shard.tell(inbox));
+        let told = told.map_err(unanswered)?.into_iter().enumerate();
+        let shards = told.map(|(shard, told)| ShardStats::new(shard, told, &self.registry));
+        Ok(Stats {
+            shards: shards.collect(),
+        })
     }
 
     /// Whether shards share processors, by an explicit wish for more shards than there are.
@@ -202,14 +220,22 @@ impl Engine {
         &self,
         question: impl Fn(&mut Shard) -> T + Send + Sync + Clone + 'static,
     ) -> Result<Vec<T>, TableError> {
+        self.ask_every_shard_within(move |shard, _| question(shard))
+    }
+
+    /// As [`ask_every_shard`](Self::ask_every_shard), with what waits for each shard.
+    fn ask_every_shard_within<T: Send + 'static>(
+        &self,
+        question: impl Fn(&mut Shard, &Inbox) -> T + Send + Sync + Clone + 'static,
+    ) -> Result<Vec<T>, TableError> {
         check_outside()?;
         let mut answers = Vec::new();
         for mailbox in &self.peers.mailboxes {
             let (sender, receiver) = mpsc::sync_channel(1);
             let question = question.clone();
-            mailbox.send(Command::Run(Box::new(move |shard: &mut Shard| {
+            mailbox.send(Command::Run(Box::new(move |shard, inbox| {
                 // The receiver waits for this; it is gone only if its thread has unwound.
-                let _ = sender.send(question(shard));
+                let _ = sender.send(question(shard, inbox));
             })));
             answers.push(receiver);
         }

@@ -90,6 +90,13 @@ impl Registry {
             .ok_or_else(|| TableError::Missing(name.to_owned()))
     }
 
+    /// The name of the table at a place.
+    pub(super) fn name_of(&self, index: u32) -> Option<String> {
+        let tables = self.lock();
+        let mut named = tables.iter().filter(|(_, (key, _))| key.index == index);
+        named.next().map(|(name, _)| name.clone())
+    }
+
     pub(super) fn remove(
         &self,
         name: &str,

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ancile_topology::{
     NodePages, NumberSet, Seat, ShardVerification, current_affinity, pin_current_thread,
@@ -151,6 +152,25 @@ impl Rising {
     }
 }
 
+/// Resident work, while the shard takes any.
+fn next_work(shard: &Shard, work: &SegQueue<Work>) -> Option<Work> {
+    if shard.is_retired { None } else { work.pop() }
+}
+
+/// Spins or yields while there is nothing to do; says when it is time to park instead.
+fn is_patient_no_more(shard: &mut Shard, patience: Patience, idle: u32) -> bool {
+    shard.begin_idle();
+    patience.pause(idle)
+}
+
+/// Sleeps until woken, or as long as the shard has time.
+fn sleep(micros: Option<u64>) {
+    match micros {
+        None => std::thread::park(),
+        Some(micros) => std::thread::park_timeout(Duration::from_micros(micros)),
+    }
+}
+
 /// Serves until the shard is closed, or has failed.
 fn serve(start: Start, arena: Arena, heap: &Heap, work: &SegQueue<Work>) {
     let Start {
@@ -163,28 +183,43 @@ fn serve(start: Start, arena: Arena, heap: &Heap, work: &SegQueue<Work>) {
     let mailbox = Arc::clone(&peers.mailboxes[seat.shard]);
     with_waker(|waker| mailbox.set_waker(waker.clone()));
     let mut inbox = Inbox::new(Arc::clone(&mailbox));
-    let mut shard = Shard::new(seat.shard, peers.shards(), arena, heap);
-    let mut link = Link::new(peers, seat.shard);
+    let mut shard = Shard::new(
+        seat.shard,
+        &peers.mailboxes,
+        Arc::clone(&peers.clock),
+        arena,
+        heap,
+    );
+    let mut link = Link::new(Arc::clone(&peers), seat.shard);
     let served = catch_unwind(AssertUnwindSafe(|| {
         let mut idle = 0;
         loop {
             if shard.tick(&mut inbox) > 0 {
+                shard.end_idle();
                 idle = 0;
-            } else if let Some(run) = work.pop() {
+            } else if let Some(run) = next_work(&shard, work) {
+                shard.end_idle();
                 run(&mut Resident::new(
                     Inside {
                         shard: &mut shard,
                         inbox: &mut inbox,
                         patience: resident_patience,
+                        unserved: 0,
                     },
                     &mut link,
                 ));
                 idle = 0;
-            } else if shard.closing {
+            } else if shard.is_retired && peers.all_retired() {
                 return;
-            } else if patience.pause(idle) {
+            } else if shard.closing && !shard.is_retired && shard.is_idle() {
+                shard.is_retired = true;
+                peers.retire();
+            } else if is_patient_no_more(&mut shard, patience, idle) {
                 inbox.sweep();
-                mailbox.park(|| inbox.is_ready() || !work.is_empty(), std::thread::park);
+                shard.take_returned();
+                let is_over = || shard.is_retired && peers.all_retired();
+                let is_ready = || shard.has_work(&inbox) || !work.is_empty() || is_over();
+                mailbox.park(is_ready, || sleep(shard.patience()));
                 idle = 0;
             } else {
                 idle += 1;
@@ -195,7 +230,10 @@ fn serve(start: Start, arena: Arena, heap: &Heap, work: &SegQueue<Work>) {
         mailbox.fail(panic_message(payload));
     }
     drop(link);
-    inbox.end();
+    if !shard.is_retired {
+        peers.retire();
+    }
+    inbox.end(shard.into_outbox());
     while work.pop().is_some() {}
 }
 

@@ -143,6 +143,36 @@ impl<T> Producer<T> {
         Ok(())
     }
 
+    /// Whether the next message could be sent now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.place.slot().stamp.load(ordering::reclaim()) == self.place.stamp
+    }
+
+    /// Takes back, the oldest first, what the consumer left behind. It is gone
+    /// ([`is_abandoned`](Self::is_abandoned)), and so is this end.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the consumer is not gone.
+    pub(crate) fn recover(mut self) -> impl Iterator<Item = T> {
+        assert!(self.is_abandoned(), "the consumer still receives");
+        // The oldest message lies farthest ahead: the slots from here on are the last lap's.
+        (0..self.place.capacity).filter_map(move |_| {
+            let slot = self.place.slot();
+            let stamp = slot.stamp.load(ordering::alone());
+            self.place.advance();
+            (stamp % 2 == 1).then(|| {
+                slot.stamp.store(stamp.wrapping_add(1), ordering::alone());
+                slot.value.with(|message| {
+                    // SAFETY: an odd stamp says that the slot holds a message; the consumer is
+                    // gone, and seen to be, so nobody else reads it, and the store above takes it
+                    // out of the slot for good.
+                    unsafe { (*message).assume_init_read() }
+                })
+            })
+        })
+    }
+
     /// Whether the consumer is gone, so that nothing sent from now on will be received.
     #[inline]
     pub(crate) fn is_abandoned(&self) -> bool {
@@ -185,6 +215,19 @@ impl<T> Consumer<T> {
             // away, and the producer stays away as long as it does.
             unsafe { (*message).assume_init_ref() }
         }))
+    }
+
+    /// How many messages are waiting, at least: those that were sent before. Looks at each.
+    pub(crate) fn waiting(&self) -> usize {
+        let mut place = Place { ..self.place };
+        let mut waiting = 0;
+        while waiting < place.capacity
+            && place.slot().stamp.load(ordering::receive()) == place.stamp
+        {
+            waiting += 1;
+            place.advance();
+        }
+        waiting
     }
 
     /// Whether a message is waiting: one load of a line that `pop` reads next.

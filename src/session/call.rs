@@ -2,17 +2,18 @@
 
 #![expect(unsafe_code, reason = "a shipped closure stays on its caller's stack")]
 
-use super::host::Host;
+use super::host::{Host, await_turn};
 use super::link::{Answer, Link};
 use crate::error::{Error, Result};
 use crate::id::ShardIndex;
-use crate::shard::{Context, Request, Shipped, Status};
+use crate::shard::{Context, Reach, Request, Shipped, Status};
 
 /// Runs a closure in a shard as one transaction.
 pub(super) fn call<T, E, F>(
     link: &mut Link,
     host: &mut impl Host,
     shard: ShardIndex,
+    reach: Reach,
     closure: F,
 ) -> Result<T, E>
 where
@@ -21,8 +22,9 @@ where
     E: From<Error> + Send,
 {
     if host.own() != Some(shard) {
-        return ship(link, host, shard, closure);
+        return ship(link, host, shard, reach, closure);
     }
+    await_turn(host, |shard| reach.claim(shard));
     match host.with_shard(|shard| shard.transact(closure)) {
         Some(result) => result?,
         None => Err(Error::Closed.into()),
@@ -33,6 +35,7 @@ fn ship<T, E, F>(
     link: &mut Link,
     host: &mut impl Host,
     shard: ShardIndex,
+    reach: Reach,
     closure: F,
 ) -> Result<T, E>
 where
@@ -41,7 +44,7 @@ where
     E: From<Error> + Send,
 {
     link.lane(shard)?;
-    let mut shipped = Shipped::new(closure);
+    let mut shipped = Shipped::new(closure, reach);
     // SAFETY: `shipped` stays here until the guard has seen the answer, or the shard's end, also
     // when this thread unwinds.
     let request = unsafe { Request::call(&mut shipped) };

@@ -7,7 +7,9 @@ use std::thread::Thread;
 
 use super::link::Lane;
 use crate::id::ShardIndex;
-use crate::shard::{Inbox, Shard};
+use crate::limits::OPERATIONS_UNSERVED_MAX;
+use crate::shard::{Claim, Inbox, Shard};
+use crate::transaction::{IntentsFull, Stub};
 
 /// Where a client runs.
 pub(crate) trait Host {
@@ -17,6 +19,16 @@ pub(crate) trait Host {
     fn with_shard<T>(&mut self, work: impl FnOnce(&mut Shard) -> T) -> Option<T>;
     /// Lets others have their turn: called after each block sent.
     fn serve(&mut self);
+    /// Lets others have their turn now and then: called after operations on the own shard.
+    fn worked(&mut self, operations: usize) {
+        let _ = operations;
+        self.serve();
+    }
+    /// Called while code in a shard waits for its turn in that shard, with a counter as below.
+    fn wait_turn(&mut self, round: u32);
+    /// Called while a proposal is on its way, with a counter as below; `may_sleep` unless its end has
+    /// to be looked for.
+    fn await_end(&mut self, round: u32, stub: &Stub, may_sleep: bool);
     /// Called while nothing can go on, with a counter that restarts at 0 whenever something did;
     /// `lane` has a request that is not answered.
     fn pause(&mut self, round: u32, lane: &Lane);
@@ -39,9 +51,52 @@ impl<H: Host> Host for &mut H {
     }
 
     #[inline]
+    fn worked(&mut self, operations: usize) {
+        (**self).worked(operations);
+    }
+
+    fn wait_turn(&mut self, round: u32) {
+        (**self).wait_turn(round);
+    }
+
+    fn await_end(&mut self, round: u32, stub: &Stub, may_sleep: bool) {
+        (**self).await_end(round, stub, may_sleep);
+    }
+
+    #[inline]
     fn pause(&mut self, round: u32, lane: &Lane) {
         (**self).pause(round, lane);
     }
+}
+
+/// Waits until no transaction's intents are in the way of what code in a shard does next, before it
+/// serves anybody again.
+#[inline]
+pub(super) fn await_turn(host: &mut impl Host, claim: impl FnMut(&mut Shard) -> Claim) {
+    if host.with_shard(|shard| shard.is_unclaimed()) == Some(false) {
+        await_claimed(host, claim);
+    }
+}
+
+#[cold]
+fn await_claimed(host: &mut impl Host, mut claim: impl FnMut(&mut Shard) -> Claim) {
+    let mut rounds = 0;
+    let mut wait = |host: &mut _| {
+        Host::wait_turn(host, rounds);
+        rounds += 1;
+    };
+    let claim = loop {
+        match host.with_shard(&mut claim) {
+            None | Some(Ok(None)) => return,
+            Some(Ok(Some(claim))) => break claim,
+            // There is no memory to wait in order: try again when others have gone on.
+            Some(Err(IntentsFull)) => wait(host),
+        }
+    };
+    while host.with_shard(|shard| shard.is_granted(claim)) == Some(false) {
+        wait(host);
+    }
+    host.with_shard(|shard| shard.take_turn(claim));
 }
 
 /// How long to look for work before giving up the processor, in rounds.
@@ -96,6 +151,18 @@ impl Host for Application {
 
     fn serve(&mut self) {}
 
+    fn wait_turn(&mut self, round: u32) {
+        if self.patience.pause(round) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn await_end(&mut self, round: u32, stub: &Stub, may_sleep: bool) {
+        if self.patience.pause(round) && may_sleep && with_waker(|waker| stub.wait(waker)) {
+            std::thread::park();
+        }
+    }
+
     #[inline]
     fn pause(&mut self, round: u32, lane: &Lane) {
         if self.patience.pause(round) {
@@ -109,6 +176,8 @@ pub(crate) struct Inside<'a> {
     pub(crate) shard: &'a mut Shard,
     pub(crate) inbox: &'a mut Inbox,
     pub(crate) patience: Patience,
+    /// Operations since others were last served.
+    pub(crate) unserved: usize,
 }
 
 impl Host for Inside<'_> {
@@ -122,7 +191,26 @@ impl Host for Inside<'_> {
 
     #[inline]
     fn serve(&mut self) {
+        self.unserved = 0;
         self.shard.tick(self.inbox);
+    }
+
+    #[inline]
+    fn worked(&mut self, operations: usize) {
+        self.unserved += operations;
+        if self.unserved >= OPERATIONS_UNSERVED_MAX {
+            self.serve();
+        }
+    }
+
+    fn wait_turn(&mut self, round: u32) {
+        if self.shard.tick(self.inbox) == 0 && self.patience.pause(round) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn await_end(&mut self, round: u32, _stub: &Stub, _may_sleep: bool) {
+        self.wait_turn(round);
     }
 
     #[inline]

@@ -16,6 +16,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
 use crate::error::{Error, Result};
@@ -23,7 +24,8 @@ use crate::id::ShardIndex;
 use crate::limits::{LANE_BYTES_MIN, LANE_BYTES_TOTAL};
 use crate::ring::{Full, Producer, ring};
 use crate::shard::{
-    BlockLayout, BlockMemory, Command, LaneMemory, Mailbox, Request, ServerLane, Status,
+    BlockLayout, BlockMemory, Call, Clock, Command, LaneMemory, Mailbox, Outbox, Parcel, Request,
+    ServerLane, Status,
 };
 
 /// The shards of an engine, as their clients see them, and how to talk to them.
@@ -33,9 +35,23 @@ pub(crate) struct Peers {
     pub(crate) block_operations: usize,
     /// Requests of a lane that may be under way.
     pub(crate) lane_requests: usize,
+    pub(crate) clock: Clock,
+    /// Shards that still take work from clients.
+    pub(crate) open: AtomicUsize,
 }
 
 impl Peers {
+    /// A shard has done the last of what its clients sent. Shards end when all have.
+    pub(crate) fn retire(&self) {
+        if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.mailboxes.iter().for_each(|mailbox| mailbox.ring());
+        }
+    }
+
+    pub(crate) fn all_retired(&self) -> bool {
+        self.open.load(Ordering::Acquire) == 0
+    }
+
     pub(crate) fn shards(&self) -> usize {
         self.mailboxes.len()
     }
@@ -45,6 +61,13 @@ impl Peers {
             shard,
             shards: self.shards(),
         })
+    }
+
+    /// Whether a shard has ended; one that is not there has.
+    pub(crate) fn has_ended(&self, shard: ShardIndex) -> bool {
+        self.mailboxes
+            .get(shard)
+            .is_none_or(|mailbox| mailbox.has_ended())
     }
 
     /// Why a shard does not answer.
@@ -66,13 +89,17 @@ pub(crate) struct Link {
     turn: usize,
     /// Whether a use has begun and not come to its end.
     in_use: bool,
+    /// The ways of transactions over several shards.
+    pub(crate) outbox: Outbox,
 }
 
 impl Link {
     pub(crate) fn new(peers: Arc<Peers>, turn: usize) -> Self {
         let lanes = peers.mailboxes.iter().map(|_| None).collect();
         let open = peers.mailboxes.iter().map(|_| None).collect();
+        let outbox = Outbox::new(&peers.mailboxes, true);
         Self {
+            outbox,
             peers,
             lanes,
             open,
@@ -99,6 +126,9 @@ impl Link {
     pub(crate) fn sweep(&mut self) -> Option<&mut Lane> {
         self.open.fill_with(|| None);
         self.take_answers(|_, _| {});
+        for lane in self.lanes.iter_mut().flatten() {
+            drop(lane.take_parcel());
+        }
         self.pending_lane()
     }
 
@@ -157,6 +187,19 @@ impl Link {
             self.lane(shard)?.send(request(&block), block);
         }
         Ok(())
+    }
+
+    /// Whether there is a block for a shard that is being filled, or full and not sent.
+    pub(crate) fn has_open(&self, shard: ShardIndex) -> bool {
+        self.open.get(shard).is_some_and(Option::is_some)
+    }
+
+    /// A shard with a request that is not answered.
+    #[inline]
+    pub(crate) fn pending_shard(&self) -> Option<ShardIndex> {
+        self.lanes
+            .iter()
+            .position(|lane| lane.as_ref().is_some_and(|lane| lane.pending() > 0))
     }
 
     /// A lane with a request that is not answered.
@@ -224,6 +267,8 @@ pub(crate) struct Lane {
     tied: usize,
     /// The shard has ended with requests unanswered: none will be.
     is_over: bool,
+    /// The call under way of a client that is polled. There is none other under way then.
+    parcel: Option<Parcel>,
 }
 
 struct Sent {
@@ -265,6 +310,7 @@ impl Lane {
             tail: 0,
             tied: 0,
             is_over: false,
+            parcel: None,
         })
     }
 
@@ -341,6 +387,26 @@ impl Lane {
         Ok(())
     }
 
+    /// Sends a call of a client that may be gone before the answer. Nothing else may be under way.
+    pub(crate) fn send_parcel<C: Call + Send + 'static>(&mut self, call: C) {
+        assert_eq!(self.pending(), 0, "what was sent before was swept");
+        let parcel = Parcel::new(call);
+        // SAFETY: the lane keeps the parcel until it has taken the answer or seen the shard's end; if
+        // it is dropped before, the lane's memory does, which the shard's end of the lane keeps.
+        let request = unsafe { parcel.request::<C>() };
+        self.parcel = Some(parcel);
+        let (block, bytes) = (None, 0);
+        self.push(request, Sent { block, bytes });
+    }
+
+    /// The answered call, if it was one.
+    pub(crate) fn take_parcel(&mut self) -> Option<Parcel> {
+        if self.pending() > 0 {
+            return None;
+        }
+        self.parcel.take()
+    }
+
     fn push(&mut self, request: Request, sent: Sent) {
         self.memory.expect_reply(self.sent);
         // The ring of a shard that has ended may still hold what was given up.
@@ -399,8 +465,24 @@ impl Lane {
 
     /// Sleeps until the oldest request is answered, or the shard has ended, or for no reason.
     pub(crate) fn park(&self, waker: &Waker, sleep: impl FnOnce()) {
-        if self.memory.wait_for(self.taken, waker) && !self.mailbox.has_ended() {
+        if self.wait_for(waker) {
             sleep();
+        }
+    }
+
+    /// Asks to be woken when the oldest request is answered or the shard has ended. Says whether to
+    /// wait for that: not if it is so already.
+    pub(crate) fn wait_for(&self, waker: &Waker) -> bool {
+        self.memory.wait_for(self.taken, waker) && !self.mailbox.has_ended()
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if self.pending() > 0
+            && let Some(parcel) = self.parcel.take()
+        {
+            self.memory.keep(parcel);
         }
     }
 }

@@ -9,7 +9,9 @@ mod host;
 mod link;
 mod operations;
 mod pipeline;
+mod polled;
 mod resident;
+mod transaction;
 mod verbs;
 
 use std::sync::Arc;
@@ -23,7 +25,11 @@ pub(crate) use host::{Inside, Patience, enter_shard, is_inside_shard, with_waker
 pub(crate) use link::Lane;
 pub(crate) use link::{Link, Peers};
 pub use pipeline::{Pipeline, Ticket};
+pub use polled::{AsyncSession, AsyncTransaction};
 pub use resident::Resident;
+pub use transaction::{
+    Isolation, Savepoint, Transaction, TransactionOptions, TransactionOutcome, Transactions,
+};
 #[cfg(not(test))]
 use verbs::Port;
 #[cfg(test)]

@@ -2,12 +2,18 @@
 
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, SurrogateId};
-use crate::table::{BatchOperations, Code, Outcome, Row, Verb};
+use crate::shard::check_lengths;
+use crate::table::{BatchOperations, Code, Outcome, Row, Table, Verb};
 
 /// Operations on one table, numbered from 0.
 pub(super) trait Operations {
     /// How their rows are found.
     type Id: RowId;
+    /// The verb of all of them, if it is one.
+    #[inline(always)]
+    fn only_verb(&self) -> Option<Verb> {
+        None
+    }
     fn count(&self) -> usize;
     fn verb(&self, at: usize) -> Verb;
     fn id(&self, at: usize) -> Self::Id;
@@ -30,6 +36,11 @@ pub(super) struct Selects<'a, R, I, F> {
 
 impl<R: Row, I: RowId, F: FnMut(usize, Option<&R>)> Operations for Selects<'_, R, I, F> {
     type Id = I;
+
+    #[inline(always)]
+    fn only_verb(&self) -> Option<Verb> {
+        Some(Verb::Select)
+    }
 
     fn count(&self) -> usize {
         self.ids.len()
@@ -63,8 +74,23 @@ pub(super) struct Updates<'a, R, I> {
     pub(super) updated: usize,
 }
 
+impl<'a, R: Row, I: RowId> Updates<'a, R, I> {
+    pub(super) fn new(table: &Table<R>, ids: &'a [I], rows: &'a [R]) -> Result<Self> {
+        table.check_id::<I>()?;
+        check_lengths("ids and rows", ids.len(), rows.len())?;
+        rows.iter().try_for_each(|row| table.check_row(row))?;
+        let updated = 0;
+        Ok(Self { ids, rows, updated })
+    }
+}
+
 impl<R: Row, I: RowId> Operations for Updates<'_, R, I> {
     type Id = I;
+
+    #[inline(always)]
+    fn only_verb(&self) -> Option<Verb> {
+        Some(Verb::Update)
+    }
 
     fn count(&self) -> usize {
         self.ids.len()
@@ -99,6 +125,11 @@ pub(super) struct Deletes<'a, I> {
 impl<I: RowId> Operations for Deletes<'_, I> {
     type Id = I;
 
+    #[inline(always)]
+    fn only_verb(&self) -> Option<Verb> {
+        Some(Verb::Delete)
+    }
+
     fn count(&self) -> usize {
         self.ids.len()
     }
@@ -128,8 +159,21 @@ pub(super) struct Inserts<'a, R> {
     pub(super) error: Option<Error>,
 }
 
+impl<'a, R: Row> Inserts<'a, R> {
+    pub(super) fn new(table: &Table<R>, rows: &'a [R], ids: &'a mut [DirectId]) -> Result<Self> {
+        rows.iter().try_for_each(|row| table.check_row(row))?;
+        let error = None;
+        Ok(Self { rows, ids, error })
+    }
+}
+
 impl<R: Row> Operations for Inserts<'_, R> {
     type Id = DirectId;
+
+    #[inline(always)]
+    fn only_verb(&self) -> Option<Verb> {
+        Some(Verb::Insert)
+    }
 
     #[inline(always)]
     fn is_anywhere(&self, _at: usize) -> bool {
@@ -174,8 +218,34 @@ pub(super) struct KeyedWrites<'a, R> {
     pub(super) last: Option<DirectId>,
 }
 
+impl<'a, R: Row> KeyedWrites<'a, R> {
+    pub(super) fn new(
+        verb: Verb,
+        table: &Table<R>,
+        keys: &'a [SurrogateId],
+        rows: &'a [R],
+    ) -> Result<Self> {
+        table.check_insert::<SurrogateId>()?;
+        check_lengths("keys and rows", keys.len(), rows.len())?;
+        rows.iter().try_for_each(|row| table.check_row(row))?;
+        Ok(Self {
+            verb,
+            keys,
+            rows,
+            inserted: 0,
+            error: None,
+            last: None,
+        })
+    }
+}
+
 impl<R: Row> Operations for KeyedWrites<'_, R> {
     type Id = SurrogateId;
+
+    #[inline(always)]
+    fn only_verb(&self) -> Option<Verb> {
+        Some(self.verb)
+    }
 
     fn count(&self) -> usize {
         self.keys.len()

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 
 use super::Verbs;
-use super::host::Host;
+use super::host::{Host, await_turn};
 use super::link::Link;
 use super::verbs::begin;
 use crate::error::{Error, Result};
@@ -179,9 +179,14 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
     fn execute(&mut self, ticket: Ticket, verb: Verb, id: I, row: Option<&R>) -> Result<()> {
         let (_, mut host) = self.session.port()?;
         let (table, width) = (&self.table, self.table.width());
+        if verb != Verb::Select {
+            await_turn(&mut host, |shard| {
+                shard.claim::<I>(table.key(), std::iter::once(id.raw()))
+            });
+        }
         let outcome = host.with_shard(|shard| {
             let (part, arena) = shard.catalog.table(table.key())?;
-            shard.operations += 1;
+            shard.tally.count_one(verb);
             let place = part.find(id);
             let fill = |cells: &mut [u64]| row.into_iter().for_each(|row| row.store(cells));
             let done = part.one(

@@ -1,19 +1,20 @@
 //! Code that lives in a shard: its own rows without a hop, the others through the mesh.
 
-use super::host::{Host, Inside};
+use super::host::{Host, Inside, await_turn};
 use super::link::Link;
 use super::verbs::Port;
 use crate::error::Result;
 use crate::id::ShardIndex;
-use crate::shard::Rows;
+use crate::limits::OPERATIONS_PER_ROWS;
+use crate::shard::{Rows, Shard};
 use crate::table::{Row, Table};
 
 /// What resident work ([`Engine::spawn`](crate::Engine::spawn)) works with.
 ///
 /// It has the verbs of a session ([`Verbs`](crate::Verbs)), where operations on the own shard are
-/// done in place. The shard serves others while a verb waits, after each block that a verb sends,
-/// and at each call of [`rows`](Self::rows) or [`serve`](Self::serve); work that does none of these
-/// for long keeps everybody else waiting.
+/// done in place. The shard serves others while a verb waits, after each block that a verb sends and
+/// each 64 operations that it does in place, at every eighth call of [`rows`](Self::rows), and at each
+/// call of [`serve`](Self::serve); work that does none of these for long keeps everybody else waiting.
 pub struct Resident<'a> {
     inside: Inside<'a>,
     link: &'a mut Link,
@@ -39,10 +40,12 @@ impl<'a> Resident<'a> {
         self.inside.shard.tick(self.inside.inbox) > 0
     }
 
-    /// The rows of a table in this shard, after serving others.
+    /// The rows of a table in this shard; others are served at every eighth call. Transactions that are
+    /// being decided come to their end first.
     #[inline]
     pub fn rows<R: Row>(&mut self, table: &Table<R>) -> Result<Rows<'_, R>> {
-        self.inside.serve();
+        self.inside.worked(OPERATIONS_PER_ROWS);
+        await_turn(&mut self.inside, Shard::claim_all);
         self.inside.shard.rows(table)
     }
 }

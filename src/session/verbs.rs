@@ -11,10 +11,11 @@ use super::operations::{
     Deletes, Inserts, KeyedWrites, Operations, Selects, Updates, Visited, first,
 };
 use super::pipeline::Pipeline;
+use super::transaction::{self, Transaction, TransactionOptions, Transactions};
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId};
 use crate::limits::SCAN_SLOTS_PER_REQUEST;
-use crate::shard::{Context, check_lengths};
+use crate::shard::{Context, Reach};
 use crate::table::{Batch, Compared, Outcome, Row, Table, Verb};
 
 /// A client's lanes, and what it does while it waits.
@@ -113,7 +114,7 @@ pub trait Verbs: Port + Sized {
         columns: &[usize],
     ) -> Result<Option<Vec<u64>>> {
         table.check_id::<I>()?;
-        self.at_row(table, id, |context| {
+        at(self, table, id, Reach::Reads, |context| {
             context.rows(table)?.select_columns(id, columns)
         })
     }
@@ -125,7 +126,7 @@ pub trait Verbs: Port + Sized {
         id: I,
         values: &[(usize, u64)],
     ) -> Result<bool> {
-        self.at_row(table, id, |context| {
+        at(self, table, id, Reach::row(table.key(), id), |context| {
             context.rows(table)?.update_columns(id, values)
         })
     }
@@ -138,7 +139,7 @@ pub trait Verbs: Port + Sized {
         expected: &[(usize, u64)],
         values: &[(usize, u64)],
     ) -> Result<Compared> {
-        self.at_row(table, id, |context| {
+        at(self, table, id, Reach::row(table.key(), id), |context| {
             context.rows(table)?.update_if(id, expected, values)
         })
     }
@@ -176,11 +177,7 @@ pub trait Verbs: Port + Sized {
         ids: &[I],
         rows: &[R],
     ) -> Result<usize> {
-        table.check_id::<I>()?;
-        check_lengths("ids and rows", ids.len(), rows.len())?;
-        rows.iter().try_for_each(|row| table.check_row(row))?;
-        let updated = 0;
-        Ok(run(self, table, Updates { ids, rows, updated })?.updated)
+        Ok(run(self, table, Updates::new(table, ids, rows)?)?.updated)
     }
 
     /// Removes the row of each id; says how many there were.
@@ -286,7 +283,7 @@ pub trait Verbs: Port + Sized {
         let shards = self.port()?.0.peers().shards();
         (0..shards)
             .map(|shard| {
-                self.on(shard, |context| {
+                on(self, shard, Reach::Reads, |context| {
                     Ok::<_, Error>(context.rows(table)?.count())
                 })
             })
@@ -312,7 +309,7 @@ pub trait Verbs: Port + Sized {
                 let to = from
                     .saturating_add(SCAN_SLOTS_PER_REQUEST)
                     .min(first_end.unwrap_or(u32::MAX));
-                let (rows, end) = self.on(shard, |context| {
+                let (rows, end) = on(self, shard, Reach::Reads, |context| {
                     let rows = context.rows(table)?;
                     Ok::<_, Error>((
                         rows.scan_slots(from..to).collect::<Vec<_>>(),
@@ -333,6 +330,44 @@ pub trait Verbs: Port + Sized {
         Ok(())
     }
 
+    /// Runs a transaction over any tables and shards, reading what is committed: the changes of `body`
+    /// all happen, or none. `body` is called again when others came between
+    /// ([`TransactionOptions::tries`]), so it should change nothing else; after its `Err` or panic
+    /// nothing has happened.
+    fn transaction<T, E: From<Error>>(
+        &mut self,
+        body: impl FnMut(&mut Transaction<'_, Self>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.transaction_with(TransactionOptions::default(), body)
+    }
+
+    /// Runs a transaction, as [`transaction`](Self::transaction), of any isolation.
+    fn transaction_with<T, E: From<Error>>(
+        &mut self,
+        options: TransactionOptions,
+        body: impl FnMut(&mut Transaction<'_, Self>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        transaction::run(self, options, body)
+    }
+
+    /// Runs transactions that were declared beforehand, each all or nothing; says how many committed.
+    /// [`Transactions::outcomes`] tells what became of each. After an error some may have happened.
+    fn run_transactions(&mut self, transactions: &mut Transactions) -> Result<usize> {
+        transaction::finish_all(self, transactions)
+    }
+
+    /// Sends declared transactions on their way and waits for as few as it can;
+    /// [`run_transactions`](Self::run_transactions) waits for the rest. They may happen at any moment
+    /// from now on, also when nobody waits for them.
+    fn start_transactions(&mut self, transactions: &mut Transactions) -> Result<()> {
+        transaction::start_all(self, transactions)
+    }
+
+    /// Begins a transaction that is put together step by step, and tried once.
+    fn begin(&mut self, options: TransactionOptions) -> Result<Transaction<'_, Self>> {
+        Transaction::begin(self, options)
+    }
+
     /// Runs a closure in a shard as one transaction: all of it happens, or, after `Err` or a panic,
     /// nothing. The closure runs to its end without interruption; others wait for it.
     fn on<T, E, F>(&mut self, shard: ShardIndex, closure: F) -> Result<T, E>
@@ -341,8 +376,7 @@ pub trait Verbs: Port + Sized {
         T: Send,
         E: From<Error> + Send,
     {
-        let (link, mut host) = self.port()?;
-        call(link, &mut host, shard, closure)
+        on(self, shard, Reach::All, closure)
     }
 
     /// Runs a closure, as [`on`](Self::on), in the shard that holds a row.
@@ -357,10 +391,37 @@ pub trait Verbs: Port + Sized {
         T: Send,
         E: From<Error> + Send,
     {
-        table.check_id::<I>()?;
-        let shard = id.shard_of(self.port()?.0.peers().shards());
-        self.on(shard, closure)
+        at(self, table, id, Reach::All, closure)
     }
+}
+
+/// Runs a closure in a shard.
+fn on<T, E, F>(client: &mut impl Verbs, shard: ShardIndex, reach: Reach, closure: F) -> Result<T, E>
+where
+    F: FnOnce(&mut Context<'_>) -> Result<T, E> + Send,
+    T: Send,
+    E: From<Error> + Send,
+{
+    let (link, mut host) = client.port()?;
+    call(link, &mut host, shard, reach, closure)
+}
+
+/// Runs a closure in the shard that holds a row.
+fn at<R: Row, I: RowId, T, E, F>(
+    client: &mut impl Verbs,
+    table: &Table<R>,
+    id: I,
+    reach: Reach,
+    closure: F,
+) -> Result<T, E>
+where
+    F: FnOnce(&mut Context<'_>) -> Result<T, E> + Send,
+    T: Send,
+    E: From<Error> + Send,
+{
+    table.check_id::<I>()?;
+    let shard = id.shard_of(client.port()?.0.peers().shards());
+    on(client, shard, reach, closure)
 }
 
 impl<P: Port> Verbs for P {}
@@ -371,10 +432,11 @@ fn insert_all<R: Row>(
     rows: &[R],
     ids: &mut [DirectId],
 ) -> Result<()> {
-    table.check_insert::<DirectId>()?;
-    rows.iter().try_for_each(|row| table.check_row(row))?;
-    let error = None;
-    first(run(client, table, Inserts { rows, ids, error })?.error)
+    if let Err(error) = table.check_insert::<DirectId>() {
+        // A table that is gone says that first.
+        return client.count(table).and(Err(error));
+    }
+    first(run(client, table, Inserts::new(table, rows, ids)?)?.error)
 }
 
 fn keyed_writes<'a, R: Row>(
@@ -384,18 +446,7 @@ fn keyed_writes<'a, R: Row>(
     keys: &'a [SurrogateId],
     rows: &'a [R],
 ) -> Result<KeyedWrites<'a, R>> {
-    table.check_insert::<SurrogateId>()?;
-    check_lengths("keys and rows", keys.len(), rows.len())?;
-    rows.iter().try_for_each(|row| table.check_row(row))?;
-    let writes = KeyedWrites {
-        verb,
-        keys,
-        rows,
-        inserted: 0,
-        error: None,
-        last: None,
-    };
-    let mut writes = run(client, table, writes)?;
+    let mut writes = run(client, table, KeyedWrites::new(verb, table, keys, rows)?)?;
     first(writes.error.take())?;
     Ok(writes)
 }

@@ -6,7 +6,7 @@ use crate::arena::{Arena, Heap};
 use crate::error::{ArenaFull, Error, Result};
 use crate::id::{ShardIndex, TableKey};
 use crate::table::TablePart;
-use crate::transaction::Tables;
+use crate::transaction::{RowKey, Tables};
 
 pub(crate) struct Catalog {
     tables: Vec<Option<(u32, TablePart)>, Heap>,
@@ -62,6 +62,18 @@ impl Catalog {
             table.release(&mut self.arena);
             self.arena.purge();
         }
+    }
+
+    /// The id of a row that is known by its number: its key, or the id of the row that is in its slot
+    /// now; and whether it is a key.
+    pub(super) fn id_of(&self, row: RowKey) -> Option<(bool, u64)> {
+        let (_, table) = self.tables.get(row.table as usize)?.as_ref()?;
+        if table.is_keyed() {
+            return Some((true, row.row));
+        }
+        let slot = u32::try_from(row.row).ok()?;
+        let is_used = slot < table.slots_end();
+        is_used.then(|| (false, table.id(table.place(slot)).to_u64()))
     }
 
     #[inline]

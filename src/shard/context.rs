@@ -4,10 +4,11 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::request::Call;
-use super::{Rows, Shard};
+use super::{Claim, Rows, Shard};
 use crate::error::{Error, Result};
-use crate::id::ShardIndex;
-use crate::table::{Row, Table};
+use crate::id::{DirectId, RowId, ShardIndex, SurrogateId, TableKey};
+use crate::table::{Dynamic, Row, Table};
+use crate::transaction::RowKey;
 
 /// What a closure shipped to a shard works with: the shard's tables, in one transaction.
 ///
@@ -43,9 +44,113 @@ impl Context<'_> {
     }
 }
 
+/// A row as a transaction has read it.
+#[derive(Clone, Debug)]
+pub(crate) struct Fetched {
+    /// The row's key, or its slot in a table without keys.
+    pub(crate) number: u64,
+    pub(crate) slot: u32,
+    pub(crate) header: u64,
+    pub(crate) cells: Box<[u64]>,
+}
+
+/// What a transaction has found when it looked for a row.
+#[derive(Clone, Debug)]
+pub(crate) struct Sighting {
+    pub(crate) row: Option<Fetched>,
+    /// Nobody was about to change the row, so nothing was decided about it that was not to be seen yet.
+    pub(crate) is_settled: bool,
+}
+
+impl Context<'_> {
+    /// Reads rows, with what tells whether they have changed since.
+    pub(crate) fn fetch<I: RowId>(&mut self, table: TableKey, ids: &[I]) -> Result<Vec<Sighting>> {
+        let (part, _) = self.shard.catalog.table(table)?;
+        let intents = &self.shard.intents;
+        let fetch = |id: &I| {
+            let place = part.find(*id);
+            let row = place.map(|place| {
+                let (slot, header) = part.version(place);
+                Fetched {
+                    number: part.number(place),
+                    slot,
+                    header,
+                    cells: part.cells(Dynamic(part.columns()), place).into(),
+                }
+            });
+            let number = match &row {
+                Some(row) => Some(row.number),
+                None if I::KEYED => Some(id.raw()),
+                None => part.row_number(DirectId::from_u64(id.raw())),
+            };
+            let is_settled = number.is_none_or(|row| {
+                let table = table.index;
+                !intents.is_about_to_change(RowKey { table, row })
+            });
+            Sighting { row, is_settled }
+        };
+        Ok(ids.iter().map(fetch).collect())
+    }
+
+    /// Reserves a place for a row of a table without keys.
+    pub(crate) fn reserve_place(&mut self, table: TableKey) -> Result<DirectId> {
+        let (part, arena) = self.shard.catalog.table(table)?;
+        part.reserve_place(arena)
+    }
+
+    /// Gives back a reserved place.
+    pub(crate) fn cancel_place(&mut self, table: TableKey, id: DirectId) {
+        self.shard.cancel_place(table, id);
+    }
+}
+
 /// A closure on its way to a shard, and its result on the way back.
 pub(crate) struct Shipped<F, T> {
     state: State<F, T>,
+    reach: Reach,
+}
+
+/// What a closure touches, so that it waits for no more than it must.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Anything in the shard.
+    All,
+    /// It only reads, and what it reads is each for itself.
+    Reads,
+    /// One row, by key or place.
+    Key {
+        table: TableKey,
+        key: u64,
+    },
+    Place {
+        table: TableKey,
+        id: DirectId,
+    },
+}
+
+impl Reach {
+    /// The reach of whoever changes one row.
+    pub(crate) fn row<I: RowId>(table: TableKey, id: I) -> Self {
+        let raw = id.raw();
+        if I::KEYED {
+            Self::Key { table, key: raw }
+        } else {
+            let id = DirectId::from_u64(raw);
+            Self::Place { table, id }
+        }
+    }
+
+    /// Asks the shard for it.
+    pub(crate) fn claim(self, shard: &mut Shard) -> Claim {
+        match self {
+            Self::All => shard.claim_all(),
+            Self::Reads => Ok(None),
+            Self::Key { table, key } => shard.claim::<SurrogateId>(table, std::iter::once(key)),
+            Self::Place { table, id } => {
+                shard.claim::<DirectId>(table, std::iter::once(id.to_u64()))
+            }
+        }
+    }
 }
 
 enum State<F, T> {
@@ -58,9 +163,10 @@ impl<F, T, E> Shipped<F, Result<T, E>>
 where
     F: FnOnce(&mut Context<'_>) -> Result<T, E>,
 {
-    pub(crate) fn new(closure: F) -> Self {
+    pub(crate) fn new(closure: F, reach: Reach) -> Self {
         Self {
             state: State::Waiting(closure),
+            reach,
         }
     }
 
@@ -77,6 +183,10 @@ impl<F, T, E> Call for Shipped<F, Result<T, E>>
 where
     F: FnOnce(&mut Context<'_>) -> Result<T, E>,
 {
+    fn claim(&self, shard: &mut Shard) -> Claim {
+        self.reach.claim(shard)
+    }
+
     fn run(&mut self, shard: &mut Shard) {
         if let State::Waiting(closure) = std::mem::replace(&mut self.state, State::Running) {
             self.state = State::Done(shard.transact(closure));
@@ -85,6 +195,13 @@ where
 }
 
 impl Shard {
+    /// Gives back a reserved place.
+    pub(crate) fn cancel_place(&mut self, table: TableKey, id: DirectId) {
+        if let Ok((part, arena)) = self.catalog.table(table) {
+            part.cancel_place(arena, id);
+        }
+    }
+
     /// Runs a closure as one transaction; an error of the outer kind is a panic of the closure.
     pub(crate) fn transact<T, E>(
         &mut self,
@@ -93,7 +210,7 @@ impl Shard {
         let result = catch_unwind(AssertUnwindSafe(|| {
             closure(&mut Context { shard: &mut *self })
         }));
-        self.operations += 1;
+        self.tally.closures += 1;
         let result = result.map_err(|payload| Error::Panicked {
             message: panic_message(payload),
         });

@@ -18,10 +18,13 @@ use std::task::Waker;
 
 use crossbeam_utils::CachePadded;
 
-use super::Shard;
 use super::request::{Payload, Request};
+use super::{Parcel, Shard};
 use crate::ring::Consumer;
 use crate::table::Rolling;
+#[cfg(test)]
+use crate::table::watch;
+use crate::transaction::{EntryId, IntentsFull};
 
 /// The state of a request, as its reply word shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +53,8 @@ pub(crate) struct LaneMemory {
     payload: Payload,
     /// Whom to wake when a waiting request is answered.
     waiter: Mutex<Option<Waker>>,
+    /// A call whose client has gone; dropped when the shard's end is gone, too.
+    kept: Mutex<Option<Parcel>>,
 }
 
 impl LaneMemory {
@@ -60,6 +65,7 @@ impl LaneMemory {
                 .collect(),
             payload: Payload::new(payload_bytes),
             waiter: Mutex::new(None),
+            kept: Mutex::new(None),
         }
     }
 
@@ -101,6 +107,11 @@ impl LaneMemory {
         }
     }
 
+    /// Client, before it goes: keeps a call that is not answered.
+    pub(crate) fn keep(&self, parcel: Parcel) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(parcel);
+    }
+
     /// Shard: answers request `number`.
     #[inline]
     fn answer(&self, number: u64, status: Status) {
@@ -125,6 +136,11 @@ pub(crate) struct ServerLane {
     requests: Consumer<Request>,
     memory: Arc<LaneMemory>,
     answered: u64,
+    /// What the oldest request waits for: rows that transactions have intents for.
+    claim: Option<EntryId>,
+    /// Whom a test's watch sees at work.
+    #[cfg(test)]
+    author: u64,
 }
 
 impl ServerLane {
@@ -133,24 +149,40 @@ impl ServerLane {
             requests,
             memory,
             answered: 0,
+            claim: None,
+            #[cfg(test)]
+            author: watch::actor(),
         }
     }
 
+    /// Whether a request is there that does not wait for its turn.
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
-        self.requests.is_ready()
+        self.claim.is_none() && self.requests.is_ready()
     }
 
-    /// Refuses every request that waits.
-    pub(super) fn refuse(&mut self) {
+    /// Requests that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.requests.waiting()
+    }
+
+    /// Refuses every request that waits; says how many.
+    pub(super) fn refuse(&mut self) -> usize {
+        let mut refused = 0;
         while self.requests.pop().is_some() {
             self.answer(Status::ENDED);
+            refused += 1;
         }
+        refused
     }
 
-    /// Runs and answers the oldest request, if there is one.
+    /// Runs and answers the oldest request, if there is one and it need not wait for intents. One that
+    /// waits keeps those behind it waiting, so that a client's requests stay in order.
     #[inline]
     pub(super) fn run_next(&mut self, shard: &mut Shard) -> bool {
+        if !shard.is_unclaimed() && self.has_to_wait(shard) {
+            return false;
+        }
         let Some(request) = self.requests.pop() else {
             return false;
         };
@@ -162,9 +194,34 @@ impl ServerLane {
             next,
             ..Rolling::ALONE
         };
+        #[cfg(test)]
+        watch::act_for(self.author);
         let status = request.run(shard, rolling);
         self.answer(status);
         true
+    }
+
+    #[cold]
+    fn has_to_wait(&mut self, shard: &mut Shard) -> bool {
+        if let Some(claim) = self.claim {
+            if !shard.is_granted(claim) {
+                return true;
+            }
+            self.claim = None;
+            shard.take_turn(claim);
+            return false;
+        }
+        let Some(request) = self.requests.peek() else {
+            return false;
+        };
+        match request.claim(shard) {
+            Ok(None) => false,
+            Ok(Some(claim)) => {
+                self.claim = Some(claim);
+                true
+            }
+            Err(IntentsFull) => true,
+        }
     }
 
     /// Answers the oldest request that was popped and not answered.

@@ -16,28 +16,40 @@
 //! Locks and waiting: a shard never waits for a client, another shard or memory.
 
 mod catalog;
+mod chain;
 mod context;
 mod inbox;
 mod lane;
+mod outbox;
+mod parcel;
 mod request;
 mod rows;
+mod tally;
 
 use crate::arena::{Arena, Heap};
 use crate::error::Result;
-use crate::id::ShardIndex;
+use std::sync::Arc;
+
+use crate::id::{DirectId, RowId, ShardIndex, TableKey};
 use crate::table::{Row, Table};
-use crate::transaction::UndoLog;
+use crate::transaction::mutant::{self, Mutant};
+use crate::transaction::{EntryId, Intents, IntentsFull, Mode, NEVER, RowKey, UndoLog};
 pub(crate) use catalog::Catalog;
+use chain::Holder;
 pub use context::Context;
-pub(crate) use context::{Shipped, panic_message};
-#[cfg(test)]
+pub(crate) use context::{Fetched, Reach, Shipped, Sighting, panic_message};
 pub(crate) use inbox::Delivery;
 use inbox::Prompt;
 pub(crate) use inbox::{Command, Inbox, Mailbox};
 pub(crate) use lane::{LaneMemory, ServerLane, Status};
-pub(crate) use request::{BlockLayout, BlockMemory, Request};
+pub(crate) use outbox::{Outbox, Relay};
+pub(crate) use parcel::Parcel;
+pub(crate) use request::{BlockLayout, BlockMemory, Call, Request};
 pub use rows::Rows;
 pub(crate) use rows::check_lengths;
+use tally::Tally;
+pub(crate) use tally::{HotCount, Told};
+pub use tally::{OperationStats, TransactionStats};
 
 /// The state of one shard. Made, used and dropped on its own thread.
 pub(crate) struct Shard {
@@ -46,27 +58,55 @@ pub(crate) struct Shard {
     pub(crate) shards: usize,
     pub(crate) catalog: Catalog,
     undo: UndoLog,
+    intents: Intents<Holder>,
+    outbox: Outbox,
+    clock: Clock,
+    /// Reading of the clock at which the first lease or deadline ends.
+    next_expiry: u64,
+    /// Guests whose turn it is, and who have not taken it.
+    called: usize,
     /// Set by [`Command::Close`].
     pub(crate) closing: bool,
-    pub(crate) operations: u64,
+    /// Takes nothing from clients any more: the shard only helps others to their end.
+    pub(crate) is_retired: bool,
+    pub(crate) tally: Tally,
 }
 
+/// Nothing in the way, or an entry that waits for what is; an error if there is no memory to wait with.
+pub(crate) type Claim = Result<Option<EntryId>, IntentsFull>;
+
+/// Microseconds since some moment of the engine's life.
+pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
 impl Shard {
-    pub(crate) fn new(index: ShardIndex, shards: usize, arena: Arena, heap: &Heap) -> Self {
+    pub(crate) fn new(
+        index: ShardIndex,
+        mailboxes: &[Arc<Mailbox>],
+        clock: Clock,
+        arena: Arena,
+        heap: &Heap,
+    ) -> Self {
+        let tally = Tally::new(clock());
         Self {
             index,
-            shards,
+            shards: mailboxes.len(),
             catalog: Catalog::new(arena, heap),
             undo: UndoLog::new(heap),
+            intents: Intents::new(heap),
+            outbox: Outbox::new(mailboxes, false),
+            clock,
+            next_expiry: NEVER,
+            called: 0,
             closing: false,
-            operations: 0,
+            is_retired: false,
+            tally,
         }
     }
 
     /// Serves what waits in the inbox, a bounded part of it; says how many requests it served.
     #[inline]
     pub(crate) fn tick(&mut self, inbox: &mut Inbox) -> usize {
-        inbox.serve(self, &mut Prompt)
+        self.step(inbox, &mut Prompt)
     }
 
     /// As [`Shard::tick`], of what has arrived.
@@ -76,7 +116,114 @@ impl Shard {
         inbox: &mut Inbox,
         delivery: &mut impl Delivery,
     ) -> usize {
-        inbox.serve(self, delivery)
+        self.step(inbox, delivery)
+    }
+
+    #[inline]
+    fn step(&mut self, inbox: &mut Inbox, delivery: &mut impl Delivery) -> usize {
+        self.let_go_on();
+        let served = inbox.serve(self, delivery);
+        self.let_go_on();
+        if self.next_expiry != NEVER && self.now() >= self.next_expiry {
+            self.expire();
+        }
+        self.outbox.flush();
+        served
+    }
+
+    fn now(&self) -> u64 {
+        (self.clock)()
+    }
+
+    /// Whether there is something to do at once.
+    pub(crate) fn has_work(&self, inbox: &Inbox) -> bool {
+        inbox.is_ready()
+            || self.intents.has_granted()
+            || self.called > 0
+            || self.outbox.is_held_up()
+    }
+
+    /// Microseconds after which a lease or a deadline ends, if there is one.
+    pub(crate) fn patience(&self) -> Option<u64> {
+        (self.next_expiry != NEVER).then(|| self.next_expiry.saturating_sub(self.now()).max(1))
+    }
+
+    /// Whether nothing stands between this shard and its end.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.intents.is_empty()
+    }
+
+    /// The shard's end of the ways to others, once the shard itself is of no more use.
+    pub(crate) fn into_outbox(self) -> Outbox {
+        self.outbox
+    }
+
+    /// Asks for the shard alone: `None` if it is free, or the entry that waits for it.
+    pub(crate) fn claim_all(&mut self) -> Claim {
+        if !self.intents.bars_alone() || mutant::is(Mutant::ClosuresUnguarded) {
+            return Ok(None);
+        }
+        let entry = self.intents.begin(Mode::Write)?;
+        self.intents.seal(entry, Holder::GUEST);
+        self.note_parked_request(entry);
+        Ok(Some(entry))
+    }
+
+    /// Asks to change rows of a table: `None` if all are free, or the entry that waits for them.
+    pub(crate) fn claim<I: RowId>(
+        &mut self,
+        table: TableKey,
+        ids: impl Iterator<Item = u64> + Clone,
+    ) -> Claim {
+        let Ok((part, _)) = self.catalog.table(table) else {
+            return Ok(None);
+        };
+        let keys = ids.map(|id| {
+            // No direct id is 0: that is a row whose place is still to be found.
+            let row = match id {
+                _ if I::KEYED => Some(id),
+                0 => None,
+                _ => part.row_number(DirectId::from_u64(id)),
+            };
+            row.map(|row| RowKey {
+                table: table.index,
+                row,
+            })
+        });
+        let is_barred = keys.clone().any(|key| self.intents.bars_write(key));
+        if !is_barred || mutant::is(Mutant::SinglesUnguarded) {
+            return Ok(None);
+        }
+        let entry = self.intents.begin(Mode::Read)?;
+        for key in keys.flatten() {
+            if let Err(full) = self.intents.add(entry, key, Mode::Write, 0) {
+                self.intents.release(entry);
+                return Err(full);
+            }
+        }
+        self.intents.seal(entry, Holder::GUEST);
+        self.note_parked_request(entry);
+        Ok(Some(entry))
+    }
+
+    /// Whether a claim has been granted.
+    pub(crate) fn is_granted(&self, claim: EntryId) -> bool {
+        self.intents.is_granted(claim)
+    }
+
+    /// Ends a claim whose turn it is. Whatever the shard does next, before it serves anybody, is as
+    /// if the claim still stood.
+    pub(crate) fn take_turn(&mut self, claim: EntryId) {
+        debug_assert!(self.is_granted(claim));
+        if let Some(Holder::Guest { is_called: true }) = self.intents.release(claim) {
+            self.called -= 1;
+        }
+    }
+
+    /// Whether nobody has intents in this shard.
+    #[inline(always)]
+    pub(crate) fn is_unclaimed(&self) -> bool {
+        self.intents.is_empty()
     }
 
     /// The rows of a table in this shard; each change is a transaction of its own.

@@ -13,7 +13,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-use super::{Shard, Status};
+use super::{Claim, Shard, Status};
 use crate::arena::prefetch_range;
 use crate::id::{RowId, TableKey};
 use crate::table::{Block, Code, Rolling, Verb, Verbs, Width};
@@ -21,10 +21,12 @@ use crate::table::{Block, Code, Rolling, Verb, Verbs, Width};
 const LINE_BYTES: usize = 64;
 
 type Run = unsafe fn(&mut Shard, &Request, Rolling<'_>) -> Status;
+type MakeClaim = unsafe fn(&mut Shard, &Request) -> Claim;
 
 /// A request in a ring.
 pub(crate) struct Request {
     run: Run,
+    claim: MakeClaim,
     memory: NonNull<u8>,
     table: TableKey,
     layout: BlockLayout,
@@ -49,6 +51,7 @@ impl Request {
         debug_assert_eq!(width.cells(), block.layout.cells as usize);
         Self {
             run: run_block::<W, I>,
+            claim: claim_rows::<I>,
             memory: block.memory,
             table,
             layout: block.layout,
@@ -63,9 +66,19 @@ impl Request {
     /// `call` stays where it is, untouched by the caller, until the request is answered or the
     /// shard has ended.
     pub(crate) unsafe fn call<C: Call>(call: &mut C) -> Self {
+        // SAFETY: by the contract, which is the same.
+        unsafe { Self::call_at(NonNull::from(call)) }
+    }
+
+    /// As [`call`](Self::call), of a call in memory of its own.
+    ///
+    /// # Safety
+    /// As for [`call`](Self::call).
+    pub(super) unsafe fn call_at<C: Call>(call: NonNull<C>) -> Self {
         Self {
             run: run_call::<C>,
-            memory: NonNull::from(call).cast(),
+            claim: claim_for_call::<C>,
+            memory: call.cast(),
             table: TableKey { index: 0, stamp: 0 },
             layout: BlockLayout {
                 capacity: 0,
@@ -82,6 +95,12 @@ impl Request {
         // SAFETY: `run` was chosen together with `memory` by one of the two makers, whose memory is
         // the shard's until the reply.
         unsafe { (self.run)(shard, self, rolling) }
+    }
+
+    /// Asks for what the request will change; `None` if no intent is in its way.
+    pub(super) fn claim(&self, shard: &mut Shard) -> Claim {
+        // SAFETY: as in `run`.
+        unsafe { (self.claim)(shard, self) }
     }
 
     /// The ids of the request that comes next, if it goes on where this one ends: blocks of one
@@ -102,7 +121,35 @@ impl Request {
 
 /// Code that a client ships to a shard. It answers for its own panics.
 pub(crate) trait Call {
+    /// Asks for what it will change.
+    fn claim(&self, shard: &mut Shard) -> Claim;
     fn run(&mut self, shard: &mut Shard);
+}
+
+/// # Safety
+/// As for [`Request::call`].
+unsafe fn claim_for_call<C: Call>(shard: &mut Shard, request: &Request) -> Claim {
+    // SAFETY: `memory` is a `C` that its owner leaves alone until the reply.
+    unsafe { request.memory.cast::<C>().as_ref() }.claim(shard)
+}
+
+/// # Safety
+/// The request's memory is a block of its layout that its owner leaves alone until the reply.
+unsafe fn claim_rows<I: RowId>(shard: &mut Shard, request: &Request) -> Claim {
+    // SAFETY: by the contract of this function; outcomes are bytes of initialised memory, cleared
+    // before they are viewed.
+    let block = unsafe {
+        let count = request.count as usize;
+        request.layout.clear_outcomes(request.memory, count);
+        request.layout.view(request.memory, count, request.verbs)
+    };
+    let verbs = block.verbs;
+    if matches!(verbs, Verbs::All(Verb::Select)) {
+        return Ok(None);
+    }
+    let changed = |(at, id): (usize, &u64)| (verbs.of(at) != Verb::Select).then_some(*id);
+    let ids = block.ids.iter().enumerate().filter_map(changed);
+    shard.claim::<I>(request.table, ids)
 }
 
 /// # Safety
@@ -141,8 +188,14 @@ unsafe fn run_block<W: Width, I: RowId>(
     if !matches!(block.verbs, Verbs::All(Verb::Select | Verb::Delete)) {
         prefetch_range(block.rows.as_ptr().cast(), size_of_val(block.rows));
     }
+    let verb = match request.verbs {
+        Written::All(verb) => Some(verb),
+        Written::None | Written::Each => None,
+    };
+    if shard.tally.count(verb, u64::from(request.count)) {
+        shard.tally.sample::<I>(request.table, table, block.ids);
+    }
     table.run::<W, I>(arena, width, &mut block);
-    shard.operations += u64::from(request.count);
     Status::DONE
 }
 

@@ -4,18 +4,31 @@
 //! a message arrives. Time is a counter of steps. A client's verbs are the real ones, too: while one
 //! waits, the world takes steps. A failure is a seed, printed with it, and happens again with it.
 
+mod chain;
+mod check;
+mod futures;
+mod history;
+mod mutants;
+mod schedules;
+mod scripts;
+mod singles;
+mod strand;
 mod test;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::arena::{Arena, Heap, MapOptions};
 use crate::error::Result;
 use crate::id::{ShardIndex, TableKey, hash};
+use crate::limits::LEASE_MICROS;
 use crate::session::{Host, Lane, Link, Peers, Port};
 use crate::shard::{Delivery, Inbox, Mailbox, Shard};
-use crate::table::{Row, Schema, Table};
+use crate::table::{Row, Schema, Table, watch};
+use crate::transaction::Stub;
+use strand::Turns;
 
 /// Steps without any progress after which the world counts as stuck.
 const STUCK_STEPS: u64 = 1_000_000;
@@ -44,6 +57,8 @@ pub(crate) struct Setting {
     pub(crate) block_operations: usize,
     /// A message takes up to so many steps.
     pub(crate) delay_max: u64,
+    /// A proposal takes up to so many steps from one shard to the next.
+    pub(crate) relay_delay_max: u64,
 }
 
 impl Setting {
@@ -54,6 +69,7 @@ impl Setting {
             lane_requests: [1, 2, 3, 64][choices.below(4) as usize],
             block_operations: [1, 2, 3, 64][choices.below(4) as usize],
             delay_max: [0, 3, 40][choices.below(3) as usize],
+            relay_delay_max: [0, 3, 40][choices.below(3) as usize],
         }
     }
 }
@@ -63,7 +79,7 @@ pub(crate) struct World {
     shards: Vec<RefCell<Seat>>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) choices: Choices,
-    clock: Cell<u64>,
+    clock: Arc<AtomicU64>,
     delay_max: u64,
 }
 
@@ -77,26 +93,52 @@ struct Seat {
 struct Slow {
     choices: Choices,
     now: u64,
-    delay_max: u64,
-    arrivals: Vec<u64>,
+    salt: u64,
+    /// Of lanes, and of relays.
+    delays_max: [u64; 2],
+    lanes: Vec<u64>,
+    relays: Vec<u64>,
+}
+
+impl Slow {
+    /// Whether the time has come at which something was to be looked at again.
+    fn is_time(&self, arrivals: &mut Vec<u64>, number: usize, delay_max: u64) -> bool {
+        if arrivals.len() <= number {
+            arrivals.resize(number + 1, 0);
+        }
+        if arrivals[number] > self.now {
+            return false;
+        }
+        // Some ways are always slower than others.
+        let slowness = [0, 1, 1, 8][(hash(self.salt ^ number as u64) % 4) as usize];
+        arrivals[number] = self.now + self.choices.below(slowness * delay_max + 1);
+        true
+    }
 }
 
 impl Delivery for Slow {
     fn has_arrived(&mut self, lane: usize) -> bool {
-        if self.arrivals.len() <= lane {
-            self.arrivals.resize(lane + 1, 0);
-        }
-        if self.arrivals[lane] > self.now {
-            return false;
-        }
-        self.arrivals[lane] = self.now + self.choices.below(self.delay_max + 1);
-        true
+        let mut lanes = std::mem::take(&mut self.lanes);
+        let is_time = self.is_time(&mut lanes, lane, self.delays_max[0]);
+        self.lanes = lanes;
+        is_time
+    }
+
+    fn has_relayed(&mut self, relay: usize) -> bool {
+        let mut relays = std::mem::take(&mut self.relays);
+        let is_time = self.is_time(&mut relays, relay, self.delays_max[1]);
+        self.relays = relays;
+        is_time
     }
 }
 
 impl World {
     pub(crate) fn new(seed: u64, setting: Setting) -> Rc<Self> {
+        let clock = Arc::new(AtomicU64::new(0));
+        let reading = Arc::clone(&clock);
         let peers = Arc::new(Peers {
+            clock: Arc::new(move || reading.load(Ordering::Relaxed)),
+            open: AtomicUsize::new(setting.shards),
             mailboxes: (0..setting.shards)
                 .map(|_| Arc::new(Mailbox::new()))
                 .collect(),
@@ -111,15 +153,18 @@ impl World {
             });
             let shard = Shard::new(
                 index,
-                setting.shards,
+                &peers.mailboxes,
+                Arc::clone(&peers.clock),
                 arena.unwrap(),
                 &Heap::new(None, 1 << 20),
             );
             let slow = Slow {
                 choices: Choices::new(seed ^ (index as u64) << 32),
                 now: 0,
-                delay_max: setting.delay_max,
-                arrivals: Vec::new(),
+                salt: hash(seed ^ (index as u64) << 48),
+                delays_max: [setting.delay_max, setting.relay_delay_max],
+                lanes: Vec::new(),
+                relays: Vec::new(),
             };
             let inbox = Inbox::new(Arc::clone(&peers.mailboxes[index]));
             RefCell::new(Seat { shard, inbox, slow })
@@ -130,14 +175,14 @@ impl World {
             shards,
             peers,
             choices,
-            clock: Cell::new(0),
-            delay_max: setting.delay_max,
+            clock,
+            delay_max: setting.delay_max.max(setting.relay_delay_max),
         })
     }
 
     /// A table in every shard.
     pub(crate) fn table<R: Row>(&self, name: &str, schema: &Schema) -> Table<R> {
-        let stamp = hash(self.clock.get()) as u32;
+        let stamp = hash(self.now()) as u32;
         let index = self.shards[0].borrow_mut().shard.catalog.table_count() as u32;
         let key = TableKey { index, stamp };
         for (index, seat) in self.shards.iter().enumerate() {
@@ -150,27 +195,47 @@ impl World {
         Table::new(key, name, schema).unwrap()
     }
 
+    /// Whether no intents stand in any shard.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.shards.iter().all(|seat| seat.borrow().shard.is_idle())
+    }
+
+    fn pass_time(&self, micros: u64) {
+        self.clock.fetch_add(micros, Ordering::Relaxed);
+    }
+
     /// Lets one shard, chosen by chance, take a step; says whether it did something.
     pub(crate) fn step(&self) -> bool {
         let index = self.choices.below(self.shards.len() as u64) as usize;
-        self.clock.set(self.clock.get() + 1);
+        // Now and then the system runs somebody else for long.
+        self.pass_time(if self.choices.below(500) == 0 {
+            self.choices.below(LEASE_MICROS)
+        } else {
+            1
+        });
         // A shard that is taking a step, and waits inside of it, has its turn there.
         let Ok(mut seat) = self.shards[index].try_borrow_mut() else {
             return false;
         };
         let Seat { shard, inbox, slow } = &mut *seat;
-        slow.now = self.clock.get();
-        shard.tick_delayed(inbox, slow) > 0
+        slow.now = self.now();
+        let might_sleep = !shard.has_work(inbox) && shard.patience() != Some(1);
+        let served = shard.tick_delayed(inbox, slow);
+        assert!(
+            served == 0 || !might_sleep,
+            "a shard that has something to do could sleep"
+        );
+        served > 0
     }
 
     /// A client outside of all shards.
-    pub(crate) fn client(self: &Rc<Self>) -> Client {
+    pub(crate) fn client(self: &Rc<Self>) -> Client<'static> {
         let turn = self.choices.below(self.shards.len() as u64) as usize;
         Client {
             link: Link::new(Arc::clone(&self.peers), turn),
             host: Outside {
                 world: Rc::clone(self),
-                stuck: 0,
+                way: Way::Stepping { stuck: 0 },
             },
         }
     }
@@ -188,33 +253,72 @@ impl World {
             host: Dweller {
                 world: self,
                 seat: &mut seat,
-                stuck: 0,
+                way: Way::Stepping { stuck: 0 },
             },
         })
     }
 
-    fn pause(&self, stuck: &mut u64, round: u32) {
-        *stuck = if round == 0 { 0 } else { *stuck + 1 };
-        assert!(
-            *stuck < STUCK_STEPS * (1 + self.delay_max),
-            "nothing moves any more"
-        );
-        self.step();
+    fn now(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+}
+
+/// How the world goes on while a client waits.
+enum Way<'y> {
+    /// The client lets it take a step.
+    Stepping { stuck: u64 },
+    /// The client is a strand, and is left.
+    Strand(&'y Turns<'y>),
+}
+
+impl Way<'_> {
+    fn pass(&mut self, world: &World) {
+        match self {
+            Self::Stepping { .. } => {
+                world.step();
+            }
+            Self::Strand(turns) => turns.pass(),
+        }
+    }
+
+    fn pause(&mut self, world: &World, round: u32) {
+        if let Self::Stepping { stuck } = self {
+            *stuck = if round == 0 { 0 } else { *stuck + 1 };
+            assert!(
+                *stuck < STUCK_STEPS * (1 + world.delay_max),
+                "nothing moves any more"
+            );
+        }
+        self.pass(world);
+    }
+
+    fn pause_under_way(&mut self, world: &World, round: u32) {
+        match self {
+            Self::Stepping { .. } => self.pause(world, round),
+            Self::Strand(turns) => turns.pass_under_way(),
+        }
+    }
+
+    /// Whatever is done in a shard from now on is done for this client.
+    fn act(&self) {
+        if let Self::Strand(turns) = self {
+            watch::act_for(turns.actor());
+        }
     }
 }
 
 /// A simulated thread of the program.
-pub(crate) struct Client {
+pub(crate) struct Client<'y> {
     link: Link,
-    host: Outside,
+    host: Outside<'y>,
 }
 
-pub(crate) struct Outside {
+pub(crate) struct Outside<'y> {
     world: Rc<World>,
-    stuck: u64,
+    way: Way<'y>,
 }
 
-impl Host for Outside {
+impl Host for Outside<'_> {
     fn own(&self) -> Option<ShardIndex> {
         None
     }
@@ -225,19 +329,30 @@ impl Host for Outside {
 
     fn serve(&mut self) {
         if self.world.choices.below(2) == 0 {
-            self.world.step();
+            self.way.pass(&self.world);
         }
     }
 
+    fn wait_turn(&mut self, _round: u32) {
+        self.way.pass(&self.world);
+    }
+
+    fn await_end(&mut self, round: u32, _stub: &Stub, _may_sleep: bool) {
+        self.way.pause_under_way(&self.world, round);
+    }
+
     fn pause(&mut self, round: u32, _lane: &Lane) {
-        self.world.pause(&mut self.stuck, round);
+        self.way.pause(&self.world, round);
     }
 }
 
-impl Port for Client {
-    type Host<'a> = &'a mut Outside;
+impl<'y> Port for Client<'y> {
+    type Host<'a>
+        = &'a mut Outside<'y>
+    where
+        Self: 'a;
 
-    fn port(&mut self) -> Result<(&mut Link, &mut Outside)> {
+    fn port(&mut self) -> Result<(&mut Link, &mut Outside<'y>)> {
         Ok((&mut self.link, &mut self.host))
     }
 }
@@ -251,7 +366,7 @@ pub(crate) struct Insider<'a> {
 pub(crate) struct Dweller<'a> {
     world: &'a World,
     seat: &'a mut Seat,
-    stuck: u64,
+    way: Way<'a>,
 }
 
 impl Host for Dweller<'_> {
@@ -260,18 +375,33 @@ impl Host for Dweller<'_> {
     }
 
     fn with_shard<T>(&mut self, work: impl FnOnce(&mut Shard) -> T) -> Option<T> {
-        Some(work(&mut self.seat.shard))
+        self.way.act();
+        let result = work(&mut self.seat.shard);
+        // The shard may have gone on with what others have sent.
+        self.way.act();
+        Some(result)
     }
 
     fn serve(&mut self) {
         let Seat { shard, inbox, slow } = &mut *self.seat;
-        slow.now = self.world.clock.get();
+        slow.now = self.world.now();
         shard.tick_delayed(inbox, slow);
+        self.way.act();
+    }
+
+    fn wait_turn(&mut self, round: u32) {
+        self.serve();
+        self.way.pause(self.world, round);
+    }
+
+    fn await_end(&mut self, round: u32, _stub: &Stub, _may_sleep: bool) {
+        self.serve();
+        self.way.pause_under_way(self.world, round);
     }
 
     fn pause(&mut self, round: u32, _lane: &Lane) {
         self.serve();
-        self.world.pause(&mut self.stuck, round);
+        self.way.pause(self.world, round);
     }
 }
 

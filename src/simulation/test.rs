@@ -141,7 +141,7 @@ fn random_verbs_over_any_shards_match_a_model() {
 struct Case {
     keyed: Table<[u64; 2]>,
     direct: Table<[u64; 2]>,
-    client: super::Client,
+    client: super::Client<'static>,
     by_key: BTreeMap<u64, [u64; 2]>,
     by_place: Vec<(DirectId, Option<[u64; 2]>)>,
 }

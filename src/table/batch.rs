@@ -174,12 +174,22 @@ impl<R: Row, I: RowId> Batch<R, I> {
         &mut self,
         run: impl FnOnce(&Self, &mut dyn FnMut(usize, Outcome<&R>)) -> Result<()>,
     ) -> Result<()> {
+        let mut outcomes = self.begin_outcomes();
+        let result = run(self, &mut |at, outcome| outcomes[at] = outcome.cloned());
+        self.end_outcomes(outcomes);
+        result
+    }
+
+    /// Room for the outcome of each operation; the batch has none until it is given back.
+    pub(crate) fn begin_outcomes(&mut self) -> Vec<Outcome<R>> {
         let mut outcomes = std::mem::take(&mut self.outcomes);
         outcomes.clear();
         outcomes.resize(self.len(), Outcome::Failed(Error::Closed));
-        let result = run(self, &mut |at, outcome| outcomes[at] = outcome.cloned());
+        outcomes
+    }
+
+    pub(crate) fn end_outcomes(&mut self, outcomes: Vec<Outcome<R>>) {
         self.outcomes = outcomes;
-        result
     }
 
     #[inline(always)]

@@ -15,8 +15,8 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use super::{
-    BeforeImages, Block, Code, DirectId, Hint, Place, Probe, RowId, Single, TablePart, Verb, Verbs,
-    Width,
+    BeforeImages, Block, Code, DirectId, Dynamic, Hint, Place, Probe, RowId, Single, TablePart,
+    Verb, Verbs, Width,
 };
 use crate::arena::Arena;
 use crate::error::Error;
@@ -150,6 +150,22 @@ pub(crate) struct Done {
 }
 
 impl TablePart {
+    /// Starts reading the row of one id; of a key, first its bucket, and the row when it is asked for
+    /// again `near` its use.
+    pub(crate) fn ask<I: RowId>(&self, id: I, near: bool) {
+        let width = Dynamic(self.columns);
+        if !I::KEYED {
+            let slot = DirectId::from_u64(id.raw()).slot();
+            self.slots.ask(width, RowPart::Whole, slot);
+            return;
+        }
+        let Some(index) = &self.index else { return };
+        let hint = index.ask(Probe::new(id.raw()));
+        if near && let Some(slot) = index.candidate(hint) {
+            self.slots.ask(width, RowPart::Whole, slot);
+        }
+    }
+
     /// Asks for the rows of operations that come soon. By key this waits for the index.
     pub(crate) fn prepare<W: Width, I: RowId>(&self, width: W, ids: &[I]) {
         let Some(index) = self.index.as_ref().filter(|_| I::KEYED) else {
@@ -315,6 +331,10 @@ impl TablePart {
                         let _ = done(at + k, Ok(id));
                     },
                 );
+                #[cfg(test)]
+                for slot in self.slots.next() - run as u32..self.slots.next() {
+                    self.note(self.slots.place(slot), true);
+                }
                 at += run;
                 continue;
             }

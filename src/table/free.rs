@@ -42,6 +42,12 @@ impl FreeSlots {
         self.used == 0 && self.current == 0
     }
 
+    /// Free slots.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.current * PIECE_SLOTS + self.used
+    }
+
     /// The memory in use.
     pub(super) fn extents(&self) -> impl Iterator<Item = Extent> {
         self.pieces.iter().map(|&(extent, _)| extent)

@@ -23,6 +23,8 @@ mod width;
 
 #[cfg(test)]
 mod test;
+#[cfg(test)]
+pub(crate) mod watch;
 
 pub(crate) use batch::BatchOperations;
 pub use batch::{Batch, Outcome};
@@ -158,7 +160,8 @@ impl TablePart {
     #[inline]
     fn find_key(&self, key: u64) -> Option<Place> {
         let slot = self.index.as_ref()?.find(Probe::new(key), &self.slots)?;
-        Some(self.slots.place(slot))
+        // A row that is reserved for a transaction is in the index, and not there yet.
+        self.slots.find_slot(slot)
     }
 
     #[inline(always)]
@@ -207,6 +210,8 @@ impl TablePart {
         };
         self.slots.enliven(place, key);
         images.inserted(place.slot());
+        #[cfg(test)]
+        self.note(place, true);
         Ok(place)
     }
 
@@ -226,6 +231,8 @@ impl TablePart {
         );
         self.slots.touch(place);
         change(self.slots.cells_mut(width, place));
+        #[cfg(test)]
+        self.note(place, true);
     }
 
     /// Removes a row.
@@ -241,6 +248,8 @@ impl TablePart {
             debug_assert!(removed, "every living row of a keyed table is in its index");
         }
         images.deleted(place.slot(), self.slots.header(place));
+        #[cfg(test)]
+        self.note(place, false);
         self.slots.kill(place);
         if !B::HOLDS_SLOTS {
             self.slots.give_back(arena, place);
@@ -259,6 +268,8 @@ impl TablePart {
         self.slots
             .cells_mut(Dynamic(self.columns), place)
             .copy_from_slice(cells);
+        #[cfg(test)]
+        self.note(place, true);
     }
 
     /// Undoes a delete whose slot was held. The index has room: it held this key before.
@@ -276,7 +287,118 @@ impl TablePart {
             }
         }
         self.slots.revive(place, header);
+        #[cfg(test)]
+        self.note(place, true);
         Ok(())
+    }
+
+    /// What tells whether a row is still the one it was, unchanged: its slot and header.
+    pub(crate) fn version(&self, place: Place) -> (u32, u64) {
+        (place.slot(), self.slots.header(place))
+    }
+
+    /// The place of a slot that was used before.
+    pub(crate) fn place(&self, slot: u32) -> Place {
+        self.slots.place(slot)
+    }
+
+    pub(crate) fn is_live(&self, place: Place) -> bool {
+        self.slots.is_live(place)
+    }
+
+    /// The number by which a row is known in this shard, whichever way it was found: its key, or in
+    /// tables without keys its slot.
+    pub(crate) fn row_number(&self, id: DirectId) -> Option<u64> {
+        match self.index {
+            Some(_) => Some(self.number(self.slots.find(id)?)),
+            // A row that is not there yet has its number already.
+            None => self.slots.slot_of(id).map(u64::from),
+        }
+    }
+
+    /// The number of the row at a place.
+    pub(crate) fn number(&self, place: Place) -> u64 {
+        match self.index {
+            Some(_) => self.slots.key(place),
+            None => u64::from(place.slot()),
+        }
+    }
+
+    /// Reserves all that a new row needs, and writes it, but nobody finds it before
+    /// [`confirm_row`](Self::confirm_row), which cannot fail.
+    pub(crate) fn reserve_row(
+        &mut self,
+        arena: &mut Arena,
+        key: Option<u64>,
+        cells: &[u64],
+    ) -> Result<Place, Error> {
+        let place = match (key, &mut self.index) {
+            (None, None) => self.slots.reserve(arena)?,
+            (Some(key), Some(index)) => {
+                let probe = Probe::new(key);
+                let Err(vacancy) = index.seek(probe, &self.slots) else {
+                    return Err(Error::Duplicate { key });
+                };
+                let place = self.slots.reserve(arena)?;
+                self.slots.set_key(place, key);
+                let slot = place.slot();
+                if let Err(full) = index.insert(arena, probe, vacancy, slot, &self.slots) {
+                    self.slots.give_back(arena, place);
+                    return Err(full.into());
+                }
+                place
+            }
+            (Some(_), None) => return Err(Error::NotKeyed),
+            (None, Some(_)) => return Err(Error::KeyNeeded),
+        };
+        self.slots
+            .cells_mut(Dynamic(self.columns), place)
+            .copy_from_slice(cells);
+        Ok(place)
+    }
+
+    /// Makes a reserved row a living one.
+    pub(crate) fn confirm_row(&mut self, place: Place) {
+        self.slots.enliven(place, None);
+        #[cfg(test)]
+        self.note(place, true);
+    }
+
+    /// Takes a reservation back.
+    pub(crate) fn cancel_row(&mut self, arena: &mut Arena, place: Place) {
+        if let Some(index) = &mut self.index {
+            let removed = index.remove(Probe::new(self.slots.key(place)), place.slot());
+            debug_assert!(
+                removed,
+                "every reserved row of a keyed table is in its index"
+            );
+        }
+        self.slots.cancel(arena, place);
+    }
+
+    /// Reserves a place for a row of a table without keys, which will have this id.
+    pub(crate) fn reserve_place(&mut self, arena: &mut Arena) -> Result<DirectId, Error> {
+        if self.index.is_some() {
+            return Err(Error::KeyNeeded);
+        }
+        let place = self.slots.reserve(arena)?;
+        Ok(self.slots.id(place))
+    }
+
+    /// Writes a row at a place that was reserved for it.
+    pub(crate) fn fill_reserved(&mut self, id: DirectId, cells: &[u64]) -> Option<Place> {
+        let place = self.slots.find_reserved(id)?;
+        self.slots
+            .cells_mut(Dynamic(self.columns), place)
+            .copy_from_slice(cells);
+        Some(place)
+    }
+
+    /// Gives back a place that was reserved.
+    pub(crate) fn cancel_place(&mut self, arena: &mut Arena, id: DirectId) {
+        if let Some(place) = self.slots.find_reserved(id) {
+            self.slots.cancel(arena, place);
+        }
     }
 
     /// Lets later inserts have the slot of a row deleted by a transaction that commits.
@@ -293,5 +415,33 @@ impl TablePart {
     pub(crate) fn scan(&self, slots: std::ops::Range<u32>) -> impl Iterator<Item = Place> {
         (slots.start..slots.end.min(self.slots.next()))
             .filter_map(|slot| self.slots.find_slot(slot))
+    }
+
+    /// Tells a test that watches what has become of a row.
+    #[cfg(test)]
+    fn note(&self, place: Place, is_there: bool) {
+        let cells = self.cells(Dynamic(self.columns), place).try_into();
+        let row = watch::RowName {
+            is_keyed: self.is_keyed(),
+            number: if self.is_keyed() {
+                self.slots.key(place)
+            } else {
+                self.id(place).to_u64()
+            },
+        };
+        if let Ok(cells) = cells {
+            let id = self.id(place).to_u64();
+            watch::note(watch::What::Row(row, is_there.then_some(cells), id));
+        }
+    }
+
+    /// Slots that are neither rows nor free, and keys whose row the index does not find.
+    #[cfg(test)]
+    pub(crate) fn lost(&self) -> (u64, usize) {
+        let unfound = self.scan(0..u32::MAX).filter(|&place| {
+            self.is_keyed()
+                && self.find_key(self.slots.key(place)).map(Place::slot) != Some(place.slot())
+        });
+        (self.slots.lost(), unfound.count())
     }
 }

@@ -180,6 +180,19 @@ impl Slots {
         (self.header(place) & IDENTITY_MASK == identity).then_some(place)
     }
 
+    /// The slot that an id names, if it was ever used.
+    pub(super) fn slot_of(&self, id: DirectId) -> Option<u32> {
+        let slot = id.slot_in(usize::from(self.shard));
+        (slot < u64::from(self.next)).then_some(slot as u32)
+    }
+
+    /// The place that an id names, if it is reserved for a row that is not there yet.
+    pub(super) fn find_reserved(&self, id: DirectId) -> Option<Place> {
+        let place = self.place(self.slot_of(id)?);
+        let identity = u64::from(id.generation()) << GENERATION_SHIFT;
+        (self.header(place) & IDENTITY_MASK == identity).then_some(place)
+    }
+
     /// The row in a slot, if one lives there.
     #[inline(always)]
     pub(super) fn find_slot(&self, slot: u32) -> Option<Place> {
@@ -337,15 +350,20 @@ impl Slots {
         Ok(())
     }
 
+    /// Names the row that a reserved slot of a keyed table is for.
+    pub(super) fn set_key(&mut self, place: Place, key: u64) {
+        debug_assert!(self.is_keyed());
+        // SAFETY: slots of keyed tables have a key behind the header.
+        unsafe { place.header().add(1).write(key) };
+    }
+
     /// Makes a reserved slot a row: version and live bit. Key and cells are the caller's to write.
     #[inline(always)]
     pub(super) fn enliven(&mut self, place: Place, key: Option<u64>) {
         let header = self.header(place);
         self.set_header(place, header.wrapping_add(VERSION_ONE) | LIVE);
         if let Some(key) = key {
-            debug_assert!(self.is_keyed());
-            // SAFETY: slots of keyed tables have a key behind the header.
-            unsafe { place.header().add(1).write(key) };
+            self.set_key(place, key);
         }
         self.live += 1;
     }
@@ -373,6 +391,13 @@ impl Slots {
         self.set_header(place, header);
     }
 
+    /// Takes back a reservation whose id may be known: it will find nothing, as if the row had lived.
+    pub(super) fn cancel(&mut self, arena: &mut Arena, place: Place) {
+        let header = self.header(place);
+        self.set_header(place, header + (1 << GENERATION_SHIFT) + VERSION_ONE);
+        self.give_back(arena, place);
+    }
+
     /// Lets a later insert have the slot of a row that was killed, unless its generations are spent.
     #[inline(always)]
     pub(super) fn give_back(&mut self, arena: &mut Arena, place: Place) {
@@ -382,6 +407,12 @@ impl Slots {
         {
             self.link(place);
         }
+    }
+
+    /// Slots that are neither rows nor free. Those that are linked, or spent, count as lost.
+    #[cfg(test)]
+    pub(super) fn lost(&self) -> u64 {
+        u64::from(self.next) - self.live - self.free.len() as u64
     }
 
     #[cold]

@@ -1,175 +1,47 @@
-//! A transaction in one shard: many operations, all or nothing.
+//! Transactions: all of their changes happen, or none.
 //!
-//! The shard runs one at a time to its end, so nobody sees it half done. The undo log remembers, in
-//! order, what was there before each change; rolling back walks it from its end. Slots of rows that
-//! the transaction deleted stay reserved until it commits, so that undoing finds them untouched.
+//! # In one shard
+//! A shard runs one transaction at a time to its end, so nobody sees it half done; the [`undo`] log
+//! takes its changes back if it fails.
 //!
-//! The log is kept from one transaction to the next, so that a transaction allocates nothing once
-//! the log has grown to the usual size.
+//! # Over several shards: the ordered chain
+//! A client reads without locks and keeps its writes to itself. To commit, it sends a
+//! [`Proposal`] on its way: it visits the participants in ascending order, leaves an *intent* in each
+//! ([`intents`]), and the last one decides. Then it goes back the same way, each participant applies
+//! the changes and drops the intent, and the first one tells the client.
+//!
+//! ```text
+//! client -> A: intent -> B: intent -> C: intent, decide, apply -> B: apply -> A: apply -> client
+//! ```
+//! Whoever holds the proposal ([`Baton`]) is the only one who touches it, so nothing in it is shared,
+//! and what travels is one pointer.
+//!
+//! **No deadlock.** An intent waits only for intents that came to the same shard before, and those
+//! wait, if at all, at a higher shard: on every edge of a circle the shard would have to grow.
+//! **Serializable.** What a transaction has read is checked once its intents stand everywhere up to
+//! that shard, and stays as it is until the decision; so all of its reads and writes happen at the
+//! decision. **Nobody waits for a client**: no code of a client runs while intents stand, but for a
+//! transaction that failed so often that it was given a lease, which ends by itself.
+//!
+//! The order of participants instead of a lock manager is what Orthrus (Ren, Faleiro, Abadi, SIGMOD
+//! 2016) does between its lock threads; validation of what was read is Kung's and Robinson's (TODS
+//! 1981).
 
-use allocator_api2::vec::Vec;
+mod baton;
+mod intents;
+#[cfg(all(test, loom))]
+mod model;
+pub(crate) mod mutant;
+mod proposal;
+mod sync;
+#[cfg(all(test, not(loom)))]
+mod test;
+mod undo;
 
-use crate::arena::{Arena, Heap};
-use crate::error::{ArenaFull, Error};
-use crate::table::{BeforeImages, TablePart};
-
-/// Changes after which a transaction's log is given back instead of kept.
-const KEPT_ENTRIES_MAX: usize = 1 << 16;
-
-/// The tables of the shard, by their place in the catalog.
-pub(crate) trait Tables {
-    fn table(&mut self, index: u32) -> Option<(&mut TablePart, &mut Arena)>;
-}
-
-/// What a change did, and where its before-image is.
-#[derive(Clone, Copy, Debug)]
-enum Change {
-    Insert,
-    Update { header: u64, cells: u32 },
-    Delete { header: u64 },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    table: u32,
-    slot: u32,
-    change: Change,
-}
-
-/// The before-images of a transaction under way.
-pub(crate) struct UndoLog {
-    entries: Vec<Entry, Heap>,
-    /// Cells of updated rows, one row after the other.
-    images: Vec<u64, Heap>,
-}
-
-impl UndoLog {
-    pub(crate) fn new(heap: &Heap) -> Self {
-        Self {
-            entries: Vec::new_in(heap.clone()),
-            images: Vec::new_in(heap.clone()),
-        }
-    }
-
-    /// Makes room for one more change of a row of `cells`, so that noting it cannot fail.
-    pub(crate) fn reserve(&mut self, cells: usize) -> Result<(), Error> {
-        let (entries, images) = (self.entries.capacity(), self.images.capacity());
-        self.entries
-            .try_reserve(1)
-            .map_err(|_| self.full((2 * entries).max(1) * size_of::<Entry>()))?;
-        self.images
-            .try_reserve(cells)
-            .map_err(|_| self.full((2 * images).max(cells) * size_of::<u64>()))?;
-        Ok(())
-    }
-
-    /// The log has no room to double: what is full is the shard's heap, not its arena.
-    #[cold]
-    fn full(&self, asked: usize) -> ArenaFull {
-        let heap = self.entries.allocator();
-        ArenaFull {
-            asked_bytes: asked as u64,
-            used_bytes: heap.bytes() as u64,
-            bound_bytes: heap.bytes_max() as u64,
-        }
-    }
-
-    /// Notes changes of one table.
-    pub(crate) fn of_table(&mut self, table: u32) -> TableImages<'_> {
-        TableImages { log: self, table }
-    }
-
-    /// Keeps the changes: slots of deleted rows are free from now on.
-    pub(crate) fn commit(&mut self, tables: &mut impl Tables) {
-        for &Entry {
-            table,
-            slot,
-            change,
-        } in &self.entries
-        {
-            if let (Change::Delete { .. }, Some((table, arena))) = (change, tables.table(table)) {
-                table.free_slot(arena, slot);
-            }
-        }
-        self.clear();
-    }
-
-    /// Takes the changes back, the last one first.
-    pub(crate) fn roll_back(&mut self, tables: &mut impl Tables) -> Result<(), Error> {
-        let mut result = Ok(());
-        while let Some(Entry {
-            table,
-            slot,
-            change,
-        }) = self.entries.pop()
-        {
-            let image = match change {
-                Change::Update { cells, .. } => self.images.len() - cells as usize,
-                Change::Insert | Change::Delete { .. } => self.images.len(),
-            };
-            if let Some((table, arena)) = tables.table(table) {
-                match change {
-                    Change::Insert => table.undo_insert(arena, slot),
-                    Change::Update { header, .. } => {
-                        table.undo_update(slot, header, &self.images[image..])
-                    }
-                    Change::Delete { header } => {
-                        result =
-                            result.and(table.undo_delete(arena, slot, header).map_err(Error::from));
-                    }
-                }
-            }
-            self.images.truncate(image);
-        }
-        self.clear();
-        result
-    }
-
-    fn clear(&mut self) {
-        if self.entries.len() > KEPT_ENTRIES_MAX {
-            self.entries = Vec::new_in(self.entries.allocator().clone());
-            self.images = Vec::new_in(self.images.allocator().clone());
-        }
-        self.entries.clear();
-        self.images.clear();
-    }
-}
-
-/// [`BeforeImages`] of one table, noted in the log. Room was made by [`UndoLog::reserve`].
-pub(crate) struct TableImages<'a> {
-    log: &'a mut UndoLog,
-    table: u32,
-}
-
-impl TableImages<'_> {
-    fn note(&mut self, slot: u32, change: Change) {
-        self.log.entries.push(Entry {
-            table: self.table,
-            slot,
-            change,
-        });
-    }
-}
-
-impl BeforeImages for TableImages<'_> {
-    const HOLDS_SLOTS: bool = true;
-
-    fn inserted(&mut self, slot: u32) {
-        self.note(slot, Change::Insert);
-    }
-
-    fn updating(&mut self, slot: u32, header: u64, cells: &[u64]) {
-        self.log.images.extend_from_slice(cells);
-        self.note(
-            slot,
-            Change::Update {
-                header,
-                cells: cells.len() as u32,
-            },
-        );
-    }
-
-    fn deleted(&mut self, slot: u32, header: u64) {
-        self.note(slot, Change::Delete { header });
-    }
-}
+pub(crate) use baton::{Baton, Stub};
+pub(crate) use intents::{Added, EntryId, Intents, IntentsFull, Mode, RowKey};
+pub(crate) use proposal::{
+    Action, Cause, Expected, Found, NEVER, NO_SLOT, Operation, Part, Phase, Proposal, Purpose,
+    Target, Verdict,
+};
+pub(crate) use undo::{Tables, UndoLog};

@@ -130,6 +130,24 @@ fn every_verb_on_a_dropped_or_foreign_table_says_table_gone() {
 }
 
 #[test]
+fn inserts_without_keys_into_a_dropped_keyed_table_say_table_gone() {
+    let _watchdog = watchdog(60);
+    let engine = engine(2);
+    let table = keyed(&engine, "t");
+    let mut session = engine.session().unwrap();
+    for expected in [Error::KeyNeeded, Error::TableGone] {
+        for rows in [&[][..], &[[1, 2]]] {
+            let inserted = session.insert_batch(&table, rows, &mut Vec::new());
+            assert_eq!(inserted, Err(expected.clone()));
+        }
+        let inserted = session.insert(&table, &[1, 2]);
+        assert_eq!(inserted, Err(expected));
+        // Gone for the second round.
+        let _ = engine.drop_table("t");
+    }
+}
+
+#[test]
 fn every_verb_after_close_says_closed() {
     let _watchdog = watchdog(60);
     for is_keyed in [false, true] {

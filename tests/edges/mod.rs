@@ -3,7 +3,11 @@
 //!
 //! Nothing here asserts a time. What would hang is ended by a watchdog, which names the test.
 
+mod asynchronous;
 mod brittle;
+mod cancelled;
+mod command;
+mod executor;
 mod flood;
 mod forgotten;
 mod handle;
@@ -12,6 +16,10 @@ mod life;
 mod memory;
 mod model;
 mod panic;
+mod policy;
 mod scan;
 mod setting;
+mod stats;
 mod support;
+mod transactions;
+mod woken;

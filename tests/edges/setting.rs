@@ -32,7 +32,7 @@ fn settings_out_of_bounds_are_refused_and_leave_nothing() {
 }
 
 fn refuse_all() {
-    let settings: [(&str, EngineBuilder, u64); 9] = [
+    let settings: [(&str, EngineBuilder, u64); 10] = [
         ("shards", builder(0), 0),
         ("shards", builder(1025), 1025),
         ("shards", builder(5000), 5000),
@@ -46,6 +46,7 @@ fn refuse_all() {
             u64::MAX,
         ),
         ("arena_bytes", builder(1).arena_bytes(0), 0),
+        ("pus", builder(1).pus(&[]), 0),
     ];
     for (setting, builder, given) in settings {
         match refusal(setting, builder) {
@@ -74,7 +75,6 @@ fn refuse_all() {
     let allowed = Machine::discover().allowed_pus;
     let here = allowed.first().unwrap();
     for pus in [
-        vec![],
         vec![here, here],
         vec![4095],
         vec![u32::MAX],

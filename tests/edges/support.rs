@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use ancile::{Engine, EngineBuilder, Schema, SurrogateId, Table};
+use ancile::{Engine, EngineBuilder, Resident, Schema, SurrogateId, Table, Task};
 
 /// A row that says whose it is, twice.
 pub(super) type Pair = [u64; 2];
@@ -39,6 +39,18 @@ pub(super) fn keys_of(
     (0..)
         .map(SurrogateId)
         .filter(move |&key| engine.shard_of(table, key) == shard)
+}
+
+/// Keeps a shard from serving until something is sent, or the sender is dropped.
+pub(super) fn hold(engine: &Engine, shard: usize) -> (Sender<()>, Task<()>) {
+    let (release, released) = channel();
+    let (held, is_held) = channel();
+    let task = engine.spawn(shard, move |_: &mut Resident<'_>| {
+        held.send(()).unwrap();
+        let _ = released.recv();
+    });
+    is_held.recv().unwrap();
+    (release, task.unwrap())
 }
 
 /// Ends the process when it is not dropped in time, so that a hang is a failure with a name.

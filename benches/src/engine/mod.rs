@@ -12,6 +12,7 @@ mod part;
 
 use std::sync::Arc;
 
+use ancile::topology::ShardVerification;
 use ancile::{DirectId, Engine, Resident, RowId, Schema, Session, SurrogateId, Table, Verbs};
 
 use crate::failure::Failure;
@@ -28,8 +29,10 @@ const TABLE: &str = "rows";
 const BLOCK_OPERATIONS_MAX: usize = 1_024;
 
 /// What is known of the engine's threads and memory.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Placement {
+    /// Shard by shard, what was asked for and what was read back.
+    pub arenas: Vec<ShardVerification>,
     /// Every shard's thread was pinned, and read back.
     pub pinned: bool,
     /// All pages of all arenas were read back on the nodes of their shards.
@@ -203,7 +206,7 @@ impl<I: Kind<N>, const N: usize> EngineSubject<I, N> {
             .iter()
             .zip(&used)
             .all(|(shard, used)| shard.huge_bytes >= used / 10 * 9);
-        let bound = |shard: &ancile::topology::ShardVerification| {
+        let bound = |shard: &ShardVerification| {
             !shard.pages_by_node.is_empty()
                 && shard
                     .pages_by_node
@@ -214,6 +217,7 @@ impl<I: Kind<N>, const N: usize> EngineSubject<I, N> {
             pinned: !shards.is_empty() && shards.iter().all(|shard| shard.is_pinned()),
             node_bound: !shards.is_empty() && shards.iter().all(bound),
             huge_pages: !shards.is_empty() && huge,
+            arenas: shards,
         })
     }
 }
@@ -256,7 +260,7 @@ impl<I: Kind<N>, const N: usize> Subject for EngineSubject<I, N> {
         } else {
             self.in_shards(move |resident, part, gate| {
                 let mut working = Working::measuring(part, resident);
-                drive(gate, budget, |most| working.chunk(operation, most))
+                drive(gate, budget, |most| working.timed_chunk(operation, most))
             })?
         };
         Slice::of("ancile", operation, shares)

@@ -524,6 +524,15 @@ impl<'p, 'r, 'e, I: Kind<N>, const N: usize> Working<'p, 'r, 'e, I, N> {
     }
 }
 
+impl<I: Kind<N>, const N: usize> Working<'_, '_, '_, I, N> {
+    /// A chunk under the clock: a function of its own, so that its instructions can be counted
+    /// apart from loading and waiting. See [`crate::sweep::count`].
+    #[inline(never)]
+    pub(super) fn timed_chunk(&mut self, operation: Operation, most: usize) -> Chunk {
+        self.chunk(operation, most)
+    }
+}
+
 impl<I: Kind<N>, const N: usize> Part for Working<'_, '_, '_, I, N> {
     type Id = I;
 

@@ -6,6 +6,7 @@
 //! many operations a transaction (`.../batch`). Nothing here is durable, and nothing syncs.
 
 mod dash;
+mod fjall_store;
 mod lmdb;
 mod mutexes;
 mod redb_store;
@@ -22,6 +23,7 @@ use crate::team::{self, Gate};
 use crate::workload::{CYCLE, Draw, Operation, Part, Stream, row_of};
 
 pub use dash::Dash;
+pub use fjall_store::Fjall;
 pub use lmdb::Lmdb;
 pub use mutexes::Mutexes;
 pub use redb_store::Redb;
@@ -393,6 +395,7 @@ mod tests {
     fn transactional_stores_agree_with_the_model() {
         for batch in [1, 100] {
             every_answer_agrees_with_the_model(Lmdb::new(1_000).unwrap(), batch);
+            every_answer_agrees_with_the_model(Fjall::new().unwrap(), batch);
             every_answer_agrees_with_the_model(Redb::new().unwrap(), batch);
             every_answer_agrees_with_the_model(Sqlite::new().unwrap(), batch);
         }
@@ -434,11 +437,12 @@ mod tests {
     #[test]
     fn a_second_row_under_a_key_is_refused() {
         let row = row_of::<4>(1);
-        let peers: [Box<dyn Peer<4>>; 6] = [
+        let peers: [Box<dyn Peer<4>>; 7] = [
             Box::new(Dash::new(10)),
             Box::new(Mutexes::new(10)),
             Box::new(Scc::new(10)),
             Box::new(Lmdb::new(10).unwrap()),
+            Box::new(Fjall::new().unwrap()),
             Box::new(Redb::new().unwrap()),
             Box::new(Sqlite::new().unwrap()),
         ];

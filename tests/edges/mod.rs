@@ -19,6 +19,7 @@ mod panic;
 mod policy;
 mod scan;
 mod setting;
+mod soak;
 mod stats;
 mod support;
 mod transactions;

@@ -192,6 +192,13 @@ pub enum Error {
     /// The transaction's time was over before it could be decided. Nothing has happened.
     #[error("the transaction's time was over before it could be decided: nothing has happened")]
     TimedOut,
+    /// A declared transaction has an operation on this row already; put both into one, or into two
+    /// transactions.
+    #[error("the transaction has an operation on this row already: a declared one has one a row")]
+    RowTwice,
+    /// The declared transactions were run, or started; begin another one, or clear them.
+    #[error("the transaction was run already: begin the next one, or clear them all")]
+    AlreadyRun,
     /// A read-only transaction was asked to change something.
     #[error("the transaction is read-only: begin it without TransactionOptions::read_only")]
     ReadOnly,

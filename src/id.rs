@@ -183,7 +183,7 @@ pub(crate) fn hash(key: u64) -> u64 {
 
 /// A table of one engine: its place in the catalog, and a stamp that no other table of this process
 /// ever has, so that a handle of a dropped table, or of another engine, finds nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TableKey {
     pub(crate) index: u32,
     pub(crate) stamp: u32,

@@ -73,6 +73,9 @@ pub(crate) const PROPOSALS_UNDER_WAY: usize = 16;
 /// sender.
 pub(crate) const RELAY_SLOTS: usize = if cfg!(test) { 2 } else { 64 };
 
+/// How often that time is doubled for a transaction that was too slow for it: 160 ms at most.
+pub(crate) const LEASE_DOUBLINGS_MAX: u32 = 5;
+
 /// How long a transaction that failed too often may have its rows to itself, to be tried once more.
 pub(crate) const LEASE_MICROS: u64 = 5_000;
 

@@ -191,7 +191,7 @@ impl Stats {
 /// A line of the table: its name, and what it shows of a shard.
 type Line = (&'static str, fn(&ShardStats) -> String);
 
-const LINES: [Line; 15] = [
+const LINES: [Line; 19] = [
     ("operations", |shard| shard.operations.total().to_string()),
     ("  selects", |shard| shard.operations.selects.to_string()),
     ("  mixed", |shard| shard.operations.mixed.to_string()),
@@ -203,7 +203,15 @@ const LINES: [Line; 15] = [
     ("  by a change", |shard| {
         shard.transactions.changed.to_string()
     }),
+    ("  by a neighbour", |shard| {
+        shard.transactions.neighbour.to_string()
+    }),
+    ("  by a lease", |shard| shard.transactions.lease.to_string()),
     ("  refused", |shard| shard.transactions.refused.to_string()),
+    ("  timed out", |shard| {
+        shard.transactions.timed_out.to_string()
+    }),
+    ("  failed", |shard| shard.transactions.failed.to_string()),
     ("leases", |shard| shard.leases.to_string()),
     ("parked", |shard| {
         format!("{} + {}", shard.parked_requests, shard.parked_proposals)

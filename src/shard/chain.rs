@@ -12,14 +12,13 @@
 use super::{Outbox, Shard};
 use crate::error::Error;
 use crate::id::SurrogateId;
-use crate::limits::LEASE_MICROS;
 #[cfg(test)]
 use crate::table::watch::{self, What};
 use crate::table::{Dynamic, Place, Single, TablePart};
 use crate::transaction::mutant::{self, Mutant};
 use crate::transaction::{
-    Action, Added, Baton, Cause, EntryId, Expected, Found, IntentsFull, Mode, NEVER, NO_SLOT,
-    Operation, Part, Phase, Purpose, RowKey, Target, Verdict,
+    Action, Added, Baton, Cause, EntryId, Expected, Found, IntentsFull, Mode, NEVER, Operation,
+    Part, Phase, Purpose, RowKey, Spot, Target, Verdict,
 };
 
 /// What an entry of intents belongs to.
@@ -244,7 +243,7 @@ impl Shard {
                 }
             }
             Purpose::Lease if baton.is_open() => {
-                let until = self.now() + LEASE_MICROS;
+                let until = self.now() + baton.lease_micros;
                 self.expect_until(until);
                 let entry = baton.parts[baton.step].entry;
                 if let Some(holder) = self.intents.holder(entry) {
@@ -272,20 +271,20 @@ impl Shard {
         let Part {
             operations,
             cells,
-            slots,
+            spots,
             ..
         } = &mut proposal.parts[0];
         for operations in operations.chunk_by(|one, next| one.member == next.member) {
             let verdict = &mut proposal.verdicts[operations[0].member as usize];
-            slots.clear();
+            spots.clear();
             for operation in operations {
-                slots.push(self.check_into(verdict, operation, cells));
+                spots.push(self.check_into(verdict, operation, cells));
             }
             if verdict.is_open() {
                 *verdict = Verdict::Committed;
             }
-            for (operation, &slot) in operations.iter().zip(&*slots) {
-                self.conclude(operation, slot, cells, verdict);
+            for (operation, &spot) in operations.iter().zip(&*spots) {
+                self.conclude(operation, spot, cells, verdict);
             }
         }
         decide(baton);
@@ -297,29 +296,29 @@ impl Shard {
         let Part {
             operations,
             cells,
-            slots,
+            spots,
             ..
         } = &mut proposal.parts[proposal.step];
-        slots.clear();
+        spots.clear();
         for operation in operations {
             let verdict = &mut proposal.verdicts[operation.member as usize];
-            slots.push(self.check_into(verdict, operation, cells));
+            spots.push(self.check_into(verdict, operation, cells));
         }
     }
 
     /// Checks one operation of a transaction that nothing speaks against so far; its slot.
-    fn check_into(&mut self, verdict: &mut Verdict, operation: &Operation, cells: &[u64]) -> u32 {
+    fn check_into(&mut self, verdict: &mut Verdict, operation: &Operation, cells: &[u64]) -> Spot {
         if !verdict.is_open() {
-            return NO_SLOT;
+            return Spot::Nowhere;
         }
         self.check_one(operation, cells).unwrap_or_else(|other| {
             *verdict = other;
-            NO_SLOT
+            Spot::Nowhere
         })
     }
 
-    /// The slot of the operation's row, found or reserved, if all is as it must be.
-    fn check_one(&mut self, operation: &Operation, cells: &[u64]) -> Result<u32, Verdict> {
+    /// Where the operation's row is, if all is as it must be.
+    fn check_one(&mut self, operation: &Operation, cells: &[u64]) -> Result<Spot, Verdict> {
         let (part, arena) = self
             .catalog
             .table(operation.table)
@@ -330,7 +329,7 @@ impl Shard {
             Target::New | Target::Reserved(_) => None,
         };
         meets(part, place, operation, cells)?;
-        let found = place.map_or(NO_SLOT, Place::slot);
+        let found = place.map_or(Spot::Nowhere, |place| Spot::Found(place.slot()));
         let (Action::Insert { start } | Action::Upsert { start }) = operation.action else {
             return Ok(found);
         };
@@ -344,32 +343,31 @@ impl Shard {
             Target::Reserved(id) => part.fill_reserved(id, row).ok_or(Error::TableGone),
             Target::Direct(_) => return Ok(found),
         };
-        place.map(Place::slot).map_err(Verdict::failed)
+        place
+            .map(|place| Spot::Reserved(place.slot()))
+            .map_err(Verdict::failed)
     }
 
     /// Does what was decided about one operation.
-    fn conclude(&mut self, operation: &Operation, slot: u32, cells: &[u64], verdict: &Verdict) {
+    fn conclude(&mut self, operation: &Operation, spot: Spot, cells: &[u64], verdict: &Verdict) {
         let Ok((part, arena)) = self.catalog.table(operation.table) else {
             return;
         };
-        if slot == NO_SLOT {
-            return;
-        }
-        let place = part.place(slot);
-        let width = Dynamic(part.columns());
-        let is_insert = matches!(
-            operation.action,
-            Action::Insert { .. } | Action::Upsert { .. }
-        );
-        if is_insert && !part.is_live(place) {
-            if verdict.is_committed() {
-                part.confirm_row(place);
-            } else if !operation.is_clients_slot && !mutant::is(Mutant::InsertsKept) {
-                part.cancel_row(arena, place);
+        let place = match spot {
+            Spot::Nowhere => return,
+            Spot::Found(slot) => part.place(slot),
+            Spot::Reserved(slot) => {
+                let place = part.place(slot);
+                if verdict.is_committed() {
+                    part.confirm_row(place);
+                } else if !operation.is_clients_slot && !mutant::is(Mutant::InsertsKept) {
+                    part.cancel_row(arena, place);
+                }
+                return;
             }
-            return;
-        }
-        // A transaction that names a row twice may have deleted it already.
+        };
+        let width = Dynamic(part.columns());
+        // A transaction that names a row in two ways may have deleted it already.
         if !verdict.is_committed() || !part.is_live(place) {
             return;
         }
@@ -399,14 +397,14 @@ impl Shard {
         let Part {
             operations,
             cells,
-            slots,
+            spots,
             entry,
             ..
         } = &mut proposal.parts[proposal.step];
         if proposal.purpose == Purpose::Commit {
-            for (operation, &slot) in operations.iter().zip(&*slots) {
+            for (operation, &spot) in operations.iter().zip(&*spots) {
                 let verdict = &proposal.verdicts[operation.member as usize];
-                self.conclude(operation, slot, cells, verdict);
+                self.conclude(operation, spot, cells, verdict);
             }
         }
         self.intents

@@ -41,7 +41,7 @@ mod undo;
 pub(crate) use baton::{Baton, Stub};
 pub(crate) use intents::{Added, EntryId, Intents, IntentsFull, Mode, RowKey};
 pub(crate) use proposal::{
-    Action, Cause, Expected, Found, NEVER, NO_SLOT, Operation, Part, Phase, Proposal, Purpose,
-    Target, Verdict,
+    Action, Cause, Expected, Found, NEVER, Operation, Part, Phase, Proposal, Purpose, Spot, Target,
+    Verdict,
 };
 pub(crate) use undo::{Tables, UndoLog};

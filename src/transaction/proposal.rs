@@ -21,6 +21,8 @@ pub(crate) struct Proposal {
     pub(crate) verdicts: Vec<Verdict>,
     /// Reading of the engine's clock after which no more intents are waited for.
     pub(crate) deadline: u64,
+    /// How long a lease lasts.
+    pub(crate) lease_micros: u64,
     /// The parts' entries stand already, by a lease.
     pub(crate) is_leased: bool,
     /// A shard ended before it had applied what was decided.
@@ -98,15 +100,22 @@ pub(crate) struct Part {
     pub(crate) operations: Vec<Operation>,
     /// Rows that operations bring, and their lists of columns and values.
     pub(crate) cells: Vec<u64>,
-    /// Slots that the shard has found or reserved for the operations, or [`NO_SLOT`]. All that it
-    /// writes is here, so that the lines of the operations go one way.
-    pub(crate) slots: Vec<u32>,
+    /// Where the operations' rows are. All that the shard writes is here, so that the lines of the
+    /// operations go one way.
+    pub(crate) spots: Vec<Spot>,
     /// The part's intents, while they stand.
     pub(crate) entry: EntryId,
 }
 
-/// No slot has this number.
-pub(crate) const NO_SLOT: u32 = u32::MAX;
+/// Where an operation's row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spot {
+    Nowhere,
+    /// The slot of a row that was there.
+    Found(u32),
+    /// A slot that will hold a new row.
+    Reserved(u32),
+}
 
 impl Part {
     pub(crate) fn new(shard: ShardIndex) -> Self {
@@ -114,7 +123,7 @@ impl Part {
             shard,
             operations: Vec::new(),
             cells: Vec::new(),
-            slots: Vec::new(),
+            spots: Vec::new(),
             entry: EntryId::NONE,
         }
     }
@@ -123,7 +132,7 @@ impl Part {
     pub(crate) fn clear(&mut self) {
         self.operations.clear();
         self.cells.clear();
-        self.slots.clear();
+        self.spots.clear();
     }
 }
 
@@ -145,7 +154,7 @@ pub(crate) struct Operation {
 const _: () = assert!(size_of::<Operation>() <= 56);
 
 /// How a row is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
     Direct(DirectId),
     Key(u64),
@@ -237,6 +246,7 @@ impl Proposal {
             purpose,
             verdicts: Vec::new(),
             deadline: NEVER,
+            lease_micros: 0,
             is_leased: false,
             is_broken: false,
             #[cfg(test)]
@@ -267,7 +277,7 @@ impl Proposal {
         let part = &self.parts[self.step];
         ask(&part.operations);
         ask(&part.cells);
-        ask(&part.slots);
+        ask(&part.spots);
     }
 
     /// The shard whose turn it is.

@@ -31,7 +31,7 @@ fn accounts(engine: &ancile::Engine) -> Table<[u64; 2]> {
 
 #[test]
 fn money_moved_between_shards_by_many_sessions_stays_constant() {
-    let _watchdog = watchdog(120);
+    let _watchdog = watchdog(300);
     for shards in [1, 2, 4] {
         let engine = engine(shards);
         let table = accounts(&engine);
@@ -70,7 +70,7 @@ fn money_moved_between_shards_by_many_sessions_stays_constant() {
                 .collect();
             let mut session = engine.session().unwrap();
             let keys: Vec<_> = (0..ACCOUNTS).map(SurrogateId).collect();
-            for _ in 0..200 {
+            for _ in 0..40 {
                 let rows = session
                     .transaction_with(serializable().read_only(), |transaction| {
                         transaction.select_batch(&table, &keys)
@@ -308,5 +308,100 @@ fn declared_transaction_that_is_refused_leaves_no_trace() {
         assert_eq!(is_there(upserted), is_done);
         let deleted = session.select(&table, SurrogateId(at * 8)).unwrap();
         assert_eq!(is_there(deleted), !is_done);
+    }
+}
+
+#[test]
+fn handle_of_another_table_finds_nothing_in_a_transaction_that_has_touched_its_namesake() {
+    let _watchdog = watchdog(60);
+    let (one, other) = (engine(2), engine(2));
+    let table = accounts(&one);
+    let wider = Schema::cells(3).keyed();
+    let foreign = other
+        .create_table::<[u64; 3]>("wider", wider.clone())
+        .unwrap();
+    let mut session = one.session().unwrap();
+    let key = SurrogateId(1);
+    let mut transaction = session.begin(serializable()).unwrap();
+    transaction.update(&table, key, &[7, 7]).unwrap();
+    assert_eq!(
+        transaction.update(&foreign, key, &[6; 3]),
+        Err(Error::TableGone)
+    );
+    assert_eq!(transaction.select(&foreign, key), Err(Error::TableGone));
+    assert_eq!(transaction.select(&table, key).unwrap(), Some([7, 7]));
+    one.drop_table("accounts").unwrap();
+    let new = one.create_table::<[u64; 3]>("new", wider).unwrap();
+    assert_eq!(transaction.select(&new, key).unwrap(), None);
+    assert_eq!(transaction.commit(), Err(Error::TableGone));
+}
+
+#[test]
+fn declared_transaction_has_one_operation_a_row_and_none_that_cannot_be_added() {
+    let _watchdog = watchdog(60);
+    let engine = engine(2);
+    let table = accounts(&engine);
+    let mut session = engine.session().unwrap();
+    let mut transactions = Transactions::new();
+    let key = |n| SurrogateId(n);
+    // Short and long transactions look for the row in different ways.
+    for others in [0, 20] {
+        for n in 10..10 + others {
+            transactions.upsert(&table, key(n), &[n, n]).unwrap();
+        }
+        transactions.delete(&table, key(1)).unwrap();
+        assert_eq!(
+            transactions.upsert(&table, key(1), &[9, 9]),
+            Err(Error::RowTwice)
+        );
+        transactions.begin();
+    }
+    transactions.update(&table, key(2), &[5, 5]).unwrap();
+    let refused = transactions.update_columns(&table, key(3), &[(2, 0)]);
+    assert!(matches!(refused, Err(Error::Column { .. })));
+    transactions.begin();
+    transactions.update(&table, key(4), &[6, 6]).unwrap();
+    assert_eq!(session.run_transactions(&mut transactions).unwrap(), 1);
+    let is_refused =
+        |outcome: &TransactionOutcome| matches!(outcome, TransactionOutcome::Failed(_));
+    assert!(transactions.outcomes()[..3].iter().all(is_refused));
+    assert_eq!(transactions.delete(&table, key(5)), Err(Error::AlreadyRun));
+    assert_eq!(session.run_transactions(&mut transactions).unwrap(), 1);
+    assert_eq!(session.count(&table).unwrap(), ACCOUNTS);
+    for n in [1, 2, 3, 5] {
+        assert_eq!(session.select(&table, key(n)).unwrap(), Some([START, 0]));
+    }
+    assert_eq!(session.select(&table, key(4)).unwrap(), Some([6, 6]));
+}
+
+#[test]
+fn row_named_by_key_and_by_place_in_one_declared_transaction_leaves_the_table_whole() {
+    let _watchdog = watchdog(60);
+    for shards in [1, 2] {
+        let engine = engine(shards);
+        let table = accounts(&engine);
+        let mut session = engine.session().unwrap();
+        let id = session
+            .insert_keyed(&table, SurrogateId(500), &[1, 1])
+            .unwrap();
+        let mut transactions = Transactions::new();
+        transactions.delete(&table, id).unwrap();
+        transactions
+            .upsert(&table, SurrogateId(500), &[2, 2])
+            .unwrap();
+        transactions
+            .update(&table, SurrogateId(1), &[3, 3])
+            .unwrap();
+        session.run_transactions(&mut transactions).unwrap();
+        let mut scanned = 0;
+        session
+            .scan(&table, |_, _, _| {
+                scanned += 1;
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert_eq!(session.count(&table).unwrap(), scanned);
+        let is_there = session.select(&table, SurrogateId(500)).unwrap().is_some();
+        assert_eq!(scanned, ACCOUNTS + u64::from(is_there));
     }
 }

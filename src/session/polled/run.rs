@@ -50,7 +50,9 @@ pub(super) async fn run<T, E: From<Error>>(
             }
         }
         tries.count()?;
-        let footprint = tries.wants_lease().then(|| transaction.draft.footprint());
+        let footprint = tries
+            .lease()
+            .map(|micros| transaction.draft.footprint(micros));
         drop(transaction);
         match footprint {
             Some(footprint) if !footprint.parts.is_empty() => {

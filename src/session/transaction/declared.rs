@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use hashbrown::HashSet;
+
 use super::check_columns;
 use super::commit::Sent;
 use crate::error::{Error, Result};
@@ -22,7 +24,9 @@ use crate::transaction::{
 ///
 /// Each begins with [`begin`](Self::begin) and has the operations that follow, on any tables and
 /// shards. They are independent: one that is refused does not touch the others, and which of two
-/// comes first is not said. A transaction has at most one operation on a row.
+/// comes first is not said. A transaction has at most one operation on a row ([`Error::RowTwice`]); an
+/// operation that cannot be added fails its transaction. Transactions run once: to run them again,
+/// or others in their place, [`clear`](Self::clear) and declare them anew.
 ///
 /// ```
 /// use ancile::{Engine, Schema, SurrogateId, TransactionOutcome, Transactions, Verbs};
@@ -50,8 +54,13 @@ pub struct Transactions {
     /// Where each transaction's operations begin.
     starts: Vec<u32>,
     outcomes: Vec<TransactionOutcome>,
+    /// Rows of the transaction at hand, once there are too many to look through them.
+    rows: HashSet<(TableKey, Target)>,
     plan: Plan,
 }
+
+/// Operations of a transaction that are looked through for one on the same row.
+const LOOKED_THROUGH_MAX: usize = 8;
 
 /// What became of a declared transaction. `operation` counts its operations from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,10 +108,12 @@ impl Transactions {
     /// Forgets all of them, and what is to become of those that were started; memory is kept.
     pub fn clear(&mut self) {
         self.plan.forget();
+        self.plan.started = 0;
         self.operations.clear();
         self.cells.clear();
         self.starts.clear();
         self.outcomes.clear();
+        self.rows.clear();
     }
 
     /// How many.
@@ -115,8 +126,9 @@ impl Transactions {
         self.starts.is_empty()
     }
 
-    /// Begins the next transaction.
+    /// Begins the next transaction; the first one begins by itself.
     pub fn begin(&mut self) {
+        self.rows.clear();
         self.starts.push(self.operations.len() as u32);
         self.outcomes.push(TransactionOutcome::Pending);
     }
@@ -128,11 +140,12 @@ impl Transactions {
 
     /// Adds a row to a table without keys, placed in a shard that takes part anyway.
     pub fn insert<R: Row>(&mut self, table: &Table<R>, row: &R) -> Result<()> {
-        table.check_insert::<DirectId>()?;
-        let start = self.bring(table, row)?;
-        let action = Action::Insert { start };
-        self.push(table, Target::New, Expected::Any, action);
-        Ok(())
+        self.add(|this| {
+            table.check_insert::<DirectId>()?;
+            let start = this.bring(table, row)?;
+            let action = Action::Insert { start };
+            this.push(table, Target::New, Expected::Any, action)
+        })
     }
 
     /// Adds a row with a key, which must not be there.
@@ -142,29 +155,32 @@ impl Transactions {
         key: SurrogateId,
         row: &R,
     ) -> Result<()> {
-        table.check_insert::<SurrogateId>()?;
-        let start = self.bring(table, row)?;
-        let action = Action::Insert { start };
-        self.push(table, Target::Key(key.0), Expected::Absent, action);
-        Ok(())
+        self.add(|this| {
+            table.check_insert::<SurrogateId>()?;
+            let start = this.bring(table, row)?;
+            let action = Action::Insert { start };
+            this.push(table, Target::Key(key.0), Expected::Absent, action)
+        })
     }
 
     /// Replaces the row of a key, or adds it.
     pub fn upsert<R: Row>(&mut self, table: &Table<R>, key: SurrogateId, row: &R) -> Result<()> {
-        table.check_insert::<SurrogateId>()?;
-        let start = self.bring(table, row)?;
-        let action = Action::Upsert { start };
-        self.push(table, Target::Key(key.0), Expected::Any, action);
-        Ok(())
+        self.add(|this| {
+            table.check_insert::<SurrogateId>()?;
+            let start = this.bring(table, row)?;
+            let action = Action::Upsert { start };
+            this.push(table, Target::Key(key.0), Expected::Any, action)
+        })
     }
 
     /// Replaces a row, which must be there.
     pub fn update<R: Row, I: RowId>(&mut self, table: &Table<R>, id: I, row: &R) -> Result<()> {
-        table.check_id::<I>()?;
-        let start = self.bring(table, row)?;
-        let action = Action::Update { start };
-        self.push(table, target(id), Expected::Present, action);
-        Ok(())
+        self.add(|this| {
+            table.check_id::<I>()?;
+            let start = this.bring(table, row)?;
+            let action = Action::Update { start };
+            this.push(table, target(id), Expected::Present, action)
+        })
     }
 
     /// Sets some columns, by number, of a row, which must be there.
@@ -174,12 +190,13 @@ impl Transactions {
         id: I,
         values: &[(usize, u64)],
     ) -> Result<()> {
-        table.check_id::<I>()?;
-        check_columns(table, values.iter().map(|&(column, _)| column))?;
-        let (start, count) = self.list(values);
-        let action = Action::Set { start, count };
-        self.push(table, target(id), Expected::Present, action);
-        Ok(())
+        self.add(|this| {
+            table.check_id::<I>()?;
+            check_columns(table, values.iter().map(|&(column, _)| column))?;
+            let (start, count) = this.list(values);
+            let action = Action::Set { start, count };
+            this.push(table, target(id), Expected::Present, action)
+        })
     }
 
     /// Sets some columns of a row, in which all of `expected` must have these values.
@@ -190,21 +207,23 @@ impl Transactions {
         expected: &[(usize, u64)],
         values: &[(usize, u64)],
     ) -> Result<()> {
-        table.check_id::<I>()?;
-        let columns = expected.iter().chain(values).map(|&(column, _)| column);
-        check_columns(table, columns)?;
-        let (start, count) = self.list(expected);
-        let expected = Expected::Values { start, count };
-        let (start, count) = self.list(values);
-        self.push(table, target(id), expected, Action::Set { start, count });
-        Ok(())
+        self.add(|this| {
+            table.check_id::<I>()?;
+            let columns = expected.iter().chain(values).map(|&(column, _)| column);
+            check_columns(table, columns)?;
+            let (start, count) = this.list(expected);
+            let expected = Expected::Values { start, count };
+            let (start, count) = this.list(values);
+            this.push(table, target(id), expected, Action::Set { start, count })
+        })
     }
 
     /// Removes a row, which must be there.
     pub fn delete<R: Row, I: RowId>(&mut self, table: &Table<R>, id: I) -> Result<()> {
-        table.check_id::<I>()?;
-        self.push(table, target(id), Expected::Present, Action::Delete);
-        Ok(())
+        self.add(|this| {
+            table.check_id::<I>()?;
+            this.push(table, target(id), Expected::Present, Action::Delete)
+        })
     }
 
     /// Keeps a row's cells; where they begin.
@@ -231,9 +250,15 @@ impl Transactions {
         target: Target,
         expected: Expected,
         action: Action,
-    ) {
+    ) -> Result<()> {
         if self.starts.is_empty() {
             self.begin();
+        }
+        if self.plan.started == self.starts.len() {
+            return Err(Error::AlreadyRun);
+        }
+        if target != Target::New && self.has_row(table.key(), target) {
+            return Err(Error::RowTwice);
         }
         self.operations.push(Declared {
             table: table.key(),
@@ -242,6 +267,43 @@ impl Transactions {
             action,
             columns: table.width().cells() as u32,
         });
+        Ok(())
+    }
+
+    /// Whether the transaction at hand has an operation on a row; it has one from now on.
+    fn has_row(&mut self, table: TableKey, target: Target) -> bool {
+        let start = self.starts.last().map_or(0, |&start| start as usize);
+        let operations = &self.operations[start..];
+        if operations.len() < LOOKED_THROUGH_MAX {
+            return operations
+                .iter()
+                .any(|declared| (declared.table, declared.target) == (table, target));
+        }
+        if self.rows.is_empty() {
+            let named = operations
+                .iter()
+                .map(|declared| (declared.table, declared.target));
+            self.rows.extend(named);
+        }
+        !self.rows.insert((table, target))
+    }
+
+    /// An operation that cannot be added fails its transaction: it would not be all of it.
+    fn add(&mut self, add: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let result = add(self);
+        if let Err(error) = &result
+            && *error != Error::AlreadyRun
+        {
+            if self.starts.is_empty() {
+                self.begin();
+            }
+            if self.plan.started < self.starts.len()
+                && let Some(outcome) = self.outcomes.last_mut()
+            {
+                *outcome = TransactionOutcome::Failed(error.clone());
+            }
+        }
+        result
     }
 
     fn operations_of(&self, transaction: usize) -> std::ops::Range<usize> {
@@ -353,6 +415,9 @@ impl<S: Verbs> Runner<'_, S> {
     /// Adds a transaction to the proposal of its participants, and sends that when it is full.
     fn add(&mut self, transaction: usize) -> Result<()> {
         let range = self.transactions.operations_of(transaction);
+        if let TransactionOutcome::Failed(_) = self.transactions.outcomes[transaction] {
+            return Ok(());
+        }
         if range.is_empty() {
             self.transactions.outcomes[transaction] = TransactionOutcome::Committed;
             return Ok(());
@@ -456,7 +521,6 @@ impl Plan {
         self.open.clear();
         self.sent.clear();
         self.again.clear();
-        self.started = 0;
     }
 
     /// An empty proposal for the participants at hand.

@@ -6,7 +6,7 @@ use super::log::{Log, Touched};
 use super::{Isolation, TransactionOptions};
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId, TableKey};
-use crate::limits::TRIES_BEFORE_LEASE;
+use crate::limits::{LEASE_DOUBLINGS_MAX, LEASE_MICROS, TRIES_BEFORE_LEASE};
 use crate::session::link::Peers;
 use crate::shard::Sighting;
 use crate::table::{Compared, Row, Table, Width};
@@ -237,8 +237,9 @@ impl Draft {
     }
 
     /// The rows that the transaction has to do with, to be had to itself.
-    pub(in crate::session) fn footprint(&self) -> Proposal {
+    pub(in crate::session) fn footprint(&self, lease_micros: u64) -> Proposal {
         let mut footprint = Proposal::new(Purpose::Lease);
+        footprint.lease_micros = lease_micros;
         footprint.deadline = self.deadline;
         footprint.verdicts = vec![Verdict::Open];
         self.log.propose(&mut footprint, Isolation::Serializable);
@@ -283,12 +284,14 @@ impl Tries {
         self.made
     }
 
-    /// Whether the next try is to have its rows to itself. Not each, as a transaction that takes
-    /// longer than a lease would lose it every time, though nobody is in its way.
-    pub(in crate::session) fn wants_lease(self) -> bool {
-        self.made
-            .checked_sub(TRIES_BEFORE_LEASE)
-            .is_some_and(|since| since.is_multiple_of(2))
+    /// For how long the next try is to have its rows to itself, if it is. Not each is, and for longer
+    /// each time, as a transaction that takes longer than its lease has had it for nothing.
+    pub(in crate::session) fn lease(self) -> Option<u64> {
+        let since = self.made.checked_sub(TRIES_BEFORE_LEASE)?;
+        let leases = since / 2;
+        since
+            .is_multiple_of(2)
+            .then(|| LEASE_MICROS << leases.min(LEASE_DOUBLINGS_MAX))
     }
 }
 

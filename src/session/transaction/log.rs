@@ -15,7 +15,7 @@ use crate::transaction::{Action, Expected, Operation, Proposal, Purpose, Target}
 /// A row's name in the log: its key, or its direct id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name {
-    table: u32,
+    table: TableKey,
     is_key: bool,
     row: u64,
 }
@@ -23,7 +23,7 @@ pub(super) struct Name {
 impl Name {
     pub(super) fn new<I: RowId>(table: TableKey, id: I) -> Self {
         Self {
-            table: table.index,
+            table,
             is_key: I::KEYED,
             row: id.raw(),
         }

@@ -60,7 +60,8 @@ pub struct Transaction<'s, S: Verbs> {
     draft: Draft,
 }
 
-/// A moment of a transaction to which it can be taken back.
+/// A moment of a transaction to which it can be taken back. One that was taken back itself, and one
+/// of another transaction, mean nothing: rolling back to it takes back some of the latest changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint(pub(super) usize);
 

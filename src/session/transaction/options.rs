@@ -58,8 +58,8 @@ impl TransactionOptions {
 
     /// How often it is tried before [`Error::Conflict`](crate::Error::Conflict) is returned; at least
     /// once. In the ninth try, and in every second one from then on, a transaction has the rows that
-    /// it used before to itself, for at most five milliseconds, so that it comes through however
-    /// busy they are.
+    /// it used before to itself, for five milliseconds and, if that was too short, up to 160, so that
+    /// it comes through however busy they are.
     pub fn tries(mut self, tries: u32) -> Self {
         self.tries = tries.max(1);
         self

@@ -42,7 +42,9 @@ pub(in crate::session) fn run<S: Verbs, T, E: From<Error>>(
             }
         }
         tries.count()?;
-        let footprint = tries.wants_lease().then(|| transaction.draft.footprint());
+        let footprint = tries
+            .lease()
+            .map(|micros| transaction.draft.footprint(micros));
         drop(transaction);
         match footprint {
             Some(footprint) if !footprint.parts.is_empty() => {

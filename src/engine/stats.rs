@@ -203,7 +203,7 @@ const LINES: [Line; 19] = [
     ("  by a change", |shard| {
         shard.transactions.changed.to_string()
     }),
-    ("  by a neighbour", |shard| {
+    ("  neighbours", |shard| {
         shard.transactions.neighbour.to_string()
     }),
     ("  by a lease", |shard| shard.transactions.lease.to_string()),

@@ -405,3 +405,21 @@ fn row_named_by_key_and_by_place_in_one_declared_transaction_leaves_the_table_wh
         assert_eq!(scanned, ACCOUNTS + u64::from(is_there));
     }
 }
+
+#[test]
+fn panic_of_a_transaction_goes_on_though_the_engine_is_closed_meanwhile() {
+    let _watchdog = watchdog(60);
+    let engine = engine(2);
+    let table = accounts(&engine);
+    let mut session = engine.session().unwrap();
+    let mut engine = Some(engine);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        session.transaction_with(serializable(), |transaction| -> Result<(), Error> {
+            transaction.select_batch(&table, &[SurrogateId(1), SurrogateId(2)])?;
+            drop(engine.take());
+            panic!("of the body")
+        })
+    }));
+    let payload = panicked.unwrap_err();
+    assert_eq!(payload.downcast_ref::<&str>(), Some(&"of the body"));
+}

@@ -39,14 +39,17 @@ pub(super) async fn run<T, E: From<Error>>(
             Ok(Err(error)) => Some(Ok(error)),
             Err(panic) => Some(Err(panic)),
         };
-        // What went wrong over rows that were never there together has not gone wrong.
-        if let Some(failure) = failure
-            && transaction.is_consistent().await?
-        {
-            drop(transaction);
-            match failure {
-                Ok(error) => return Err(error),
-                Err(panic) => resume_unwind(panic),
+        if let Some(failure) = failure {
+            // What went wrong over rows that were never there together has not gone wrong. A panic is
+            // not hidden by an engine that can no longer tell.
+            match (failure, transaction.is_consistent().await) {
+                (_, Ok(false)) => {}
+                (Ok(error), Ok(true)) => return Err(error),
+                (Ok(_), Err(error)) => return Err(error.into()),
+                (Err(panic), Ok(true) | Err(_)) => {
+                    drop(transaction);
+                    resume_unwind(panic)
+                }
             }
         }
         tries.count()?;

@@ -31,14 +31,17 @@ pub(in crate::session) fn run<S: Verbs, T, E: From<Error>>(
             Ok(Err(error)) => Some(Ok(error)),
             Err(panic) => Some(Err(panic)),
         };
-        // What went wrong over rows that were never there together has not gone wrong.
-        if let Some(failure) = result
-            && transaction.is_consistent()?
-        {
-            drop(transaction);
-            match failure {
-                Ok(error) => return Err(error),
-                Err(panic) => resume_unwind(panic),
+        if let Some(failure) = result {
+            // What went wrong over rows that were never there together has not gone wrong. A panic is
+            // not hidden by an engine that can no longer tell.
+            match (failure, transaction.is_consistent()) {
+                (_, Ok(false)) => {}
+                (Ok(error), Ok(true)) => return Err(error),
+                (Ok(_), Err(error)) => return Err(error.into()),
+                (Err(panic), Ok(true) | Err(_)) => {
+                    drop(transaction);
+                    resume_unwind(panic)
+                }
             }
         }
         tries.count()?;

@@ -281,6 +281,9 @@ impl Run {
         bar.finish_and_clear();
         if !self.options.smoke {
             self.print(setup, first);
+            if let Some(counted) = opened.subject.counted()? {
+                println!("shards since they began: {counted}");
+            }
         }
         Ok(())
     }

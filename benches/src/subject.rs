@@ -39,6 +39,14 @@ pub trait Subject {
     /// # Errors
     /// A row count that is not the workload's.
     fn settle(&mut self, operation: Operation) -> Result<(), Failure>;
+
+    /// What the subject itself has counted, in a line, if it counts.
+    ///
+    /// # Errors
+    /// What the subject reports.
+    fn counted(&self) -> Result<Option<String>, Failure> {
+        Ok(None)
+    }
 }
 
 /// What one chunk of operations did.

@@ -186,6 +186,39 @@ impl Stats {
             shards: pairs.map(|(now, earlier)| now.since(earlier)).collect(),
         }
     }
+
+    /// All shards in one line, for logs: operations, transactions by their ends, what was parked
+    /// (requests + proposals), what stands now, idle time from the busiest shard to the idlest, and
+    /// the hottest row.
+    ///
+    /// ```
+    /// let engine = ancile::Engine::builder().shards(1).arena_bytes(64 << 20).build()?;
+    /// assert!(engine.stats()?.summary().starts_with("0 operations, 0 committed, 0 aborted"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn summary(&self) -> String {
+        let sum = |part: fn(&ShardStats) -> u64| self.shards.iter().map(part).sum::<u64>();
+        let idle = || self.shards.iter().map(|shard| 100.0 * shard.idle_share());
+        let hottest = self.shards.iter().flat_map(|shard| &shard.hottest);
+        format!(
+            "{} operations, {} committed, {} aborted ({} by changes, {} by leases), parked {} + {}, \
+             {} intents, {} requests waiting, idle {:.0}..{:.0} %, hottest {}",
+            sum(|shard| shard.operations.total()),
+            sum(|shard| shard.transactions.committed + shard.transactions.validated),
+            sum(|shard| shard.transactions.aborted()),
+            sum(|shard| shard.transactions.changed),
+            sum(|shard| shard.transactions.lease),
+            sum(|shard| shard.parked_requests),
+            sum(|shard| shard.parked_proposals),
+            sum(|shard| shard.intents),
+            sum(|shard| shard.waiting_requests),
+            idle().fold(100.0, f64::min),
+            idle().fold(0.0, f64::max),
+            hottest
+                .max_by_key(|row| row.seen)
+                .map_or_else(|| "none".to_owned(), HotRow::to_string),
+        )
+    }
 }
 
 /// A line of the table: its name, and what it shows of a shard.

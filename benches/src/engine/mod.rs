@@ -236,6 +236,10 @@ impl<I: Kind<N>, const N: usize> Subject for EngineSubject<I, N> {
         "ancile"
     }
 
+    fn counted(&self) -> Result<Option<String>, Failure> {
+        Ok(Some(self.engine.stats()?.summary()))
+    }
+
     fn prepare(&mut self, operation: Operation) -> Result<(), Failure> {
         let prepared = self.in_shards(move |resident, part, _| {
             let mut working = Working::filling(part, resident);

@@ -18,6 +18,7 @@ use crate::workload::row_of;
 const BATCH: usize = 64;
 
 pub(super) fn run(options: &Options, loaded: &Loaded, report: &mut Report) -> Result<(), Failure> {
+    let before = loaded.engine.stats()?;
     let slice = Duration::from_secs_f64(options.seconds / options.rounds as f64);
     let mut rates = [Vec::new(), Vec::new()];
     let mut fights = 0;
@@ -52,6 +53,8 @@ pub(super) fn run(options: &Options, loaded: &Loaded, report: &mut Report) -> Re
     }
     println!("\nhot row: {fights} transactions on it meanwhile");
     print!("{}", shown.render());
+    let stats = loaded.engine.stats()?.since(&before);
+    println!("shards meanwhile: {}", stats.summary());
     Ok(())
 }
 

@@ -59,6 +59,10 @@ pub(super) fn run(options: &Options, loaded: &Loaded, report: &mut Report) -> Re
         report.shards, report.rows
     );
     print!("{}", shown.render());
+    println!(
+        "shards since they began: {}",
+        loaded.engine.stats()?.summary()
+    );
     Ok(())
 }
 

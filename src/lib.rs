@@ -31,6 +31,7 @@ mod session;
 mod shard;
 #[cfg(test)]
 mod simulation;
+mod sync;
 mod table;
 mod transaction;
 

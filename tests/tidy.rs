@@ -3,12 +3,13 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 /// Rooms of `src/`, and the rooms that they may name besides themselves.
-const ROOMS: &str = "lib limits ->
-    id error ring -> limits
+const ROOMS: &str = "lib limits sync ->
+    id error -> limits
+    ring -> limits sync
     arena journal -> id limits error
     index -> id limits error arena
     table -> id limits error arena index
-    transaction -> id limits error arena table journal
+    transaction -> id limits error sync arena table journal
     shard -> id limits error ring arena index journal table transaction
     session -> id limits error ring table transaction shard
     engine simulation internals -> id limits error ring arena index journal table transaction shard session

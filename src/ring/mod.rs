@@ -65,7 +65,7 @@
     reason = "messages move through slots that two threads take turns to own"
 )]
 
-mod sync;
+mod ordering;
 
 #[cfg(all(test, loom))]
 mod model;
@@ -75,7 +75,7 @@ mod test;
 use std::fmt;
 use std::mem::{MaybeUninit, needs_drop};
 
-use self::sync::{Arc, AtomicBool, AtomicU32, UnsafeCell, ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU32, UnsafeCell};
 
 /// Makes a ring of `capacity` slots; any capacity from one up is legal.
 ///

@@ -6,8 +6,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
-use super::sync::ordering::WEAKENED;
 use super::{Consumer, Producer, ring};
+use crate::sync::WEAKENED;
 
 #[test]
 fn messages_arrive_in_order_and_whole_through_one_slot() {

@@ -16,9 +16,10 @@ use std::task::Waker;
 use crossbeam_utils::CachePadded;
 
 use super::Proposal;
-use super::sync::{Arc, AtomicU32, Mutex, UnsafeCell, ordering};
+use super::ordering;
 use crate::arena::prefetch_range;
 use crate::error::Error;
+use crate::sync::{Arc, AtomicU32, Mutex, UnsafeCell};
 
 /// On its way; its baton is the owner.
 const UNDER_WAY: u32 = 0;

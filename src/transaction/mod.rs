@@ -32,8 +32,8 @@ mod intents;
 #[cfg(all(test, loom))]
 mod model;
 pub(crate) mod mutant;
+mod ordering;
 mod proposal;
-mod sync;
 #[cfg(all(test, not(loom)))]
 mod test;
 mod undo;

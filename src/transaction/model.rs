@@ -8,8 +8,8 @@ use std::task::{Wake, Waker};
 use loom::sync::Notify;
 use loom::thread;
 
-use super::sync::ordering::WEAKENED;
 use super::{Baton, Proposal, Purpose, Verdict};
+use crate::sync::WEAKENED;
 
 #[test]
 fn client_that_sees_the_end_sees_all_that_was_done() {

@@ -1,7 +1,6 @@
 //! The walls of the house: who may name whom, where unsafe code lives, how files and folders look.
 //! Comments and tests are not read. Paths are named one by one: `crate::{..}` is a breach.
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
-
 /// Rooms of `src/`, and the rooms that they may name besides themselves.
 const ROOMS: &str = "lib limits sync ->
     id error -> limits

@@ -118,7 +118,6 @@ fn work(
             seed += 1;
             let rows: [Row; BATCH] = std::array::from_fn(|at| row_of(seed + at as u64));
             resident.update_batch(table, &picked[..length], &rows[..length])?;
-            resident.serve();
             narrow -= length;
         }
         resident.run_transactions(&mut transactions)?;

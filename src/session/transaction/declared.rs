@@ -465,13 +465,14 @@ impl<S: Verbs> Runner<'_, S> {
         } = &mut *self.transactions;
         let (link, host) = self.session.port()?;
         let shards = link.peers().shards();
-        let known = operations[range]
-            .iter()
-            .filter_map(|operation| operation.shard(shards));
         plan.participants.clear();
-        plan.participants.extend(known);
-        plan.participants.sort_unstable();
-        plan.participants.dedup();
+        for operation in &operations[range] {
+            if let Some(shard) = operation.shard(shards)
+                && let Err(at) = plan.participants.binary_search(&shard)
+            {
+                plan.participants.insert(at, shard);
+            }
+        }
         let anywhere = match (host.own(), plan.participants.first()) {
             (Some(own), _) if plan.participants.contains(&own) => own,
             (_, Some(&first)) => first,

@@ -1,14 +1,20 @@
 //! What can go wrong, one enum a phase: [`OpenError`] before there is an engine, [`TableError`]
 //! while tables are made and opened, [`Error`] while they are used.
 
+use std::path::PathBuf;
+
 use crate::limits::{COLUMNS_MAX, NAME_BYTES_MAX, TABLES_MAX};
 
 /// A shard's memory bound is reached. The operation changed nothing; delete rows, drop a table, or
 /// open the engine with a larger `arena_bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the shard's arena is full: {asked_bytes} bytes asked, {used_bytes} of {bound_bytes} in use; \
-     delete rows, drop a table, or open the engine with a larger arena_bytes"
+    "the shard's arena is full: {asked_bytes} bytes asked, {used_bytes} of {bound_bytes} in use; {}",
+    if *is_disk {
+        "the file system of its file has no room for them: make room there, or delete rows"
+    } else {
+        "delete rows, drop a table, or open the engine with a larger arena_bytes"
+    }
 )]
 pub struct ArenaFull {
     /// Bytes that the operation needed.
@@ -17,6 +23,8 @@ pub struct ArenaFull {
     pub used_bytes: u64,
     /// The bound given at open.
     pub bound_bytes: u64,
+    /// The bound is not reached, but the file system has no room for the arena's file.
+    pub is_disk: bool,
 }
 
 /// An engine could not be opened. Nothing of it is left behind.
@@ -42,6 +50,75 @@ pub enum OpenError {
         /// The shard.
         shard: usize,
         /// The system's answer.
+        reason: String,
+    },
+    /// The directory, or a file in it, could not be used.
+    #[error("{} could not be {doing}: {source}", path.display())]
+    Directory {
+        /// The directory or file.
+        path: PathBuf,
+        /// What was to be done.
+        doing: &'static str,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// The directory is no database, or misses a part of one.
+    #[error("{} is no database of this program: {reason}", path.display())]
+    NoDatabase {
+        /// The directory.
+        path: PathBuf,
+        /// What speaks against it.
+        reason: String,
+    },
+    /// Another engine, of this process or another, has the database open. Close that one, or wait for
+    /// it ([`EngineBuilder::lock_patience`](crate::EngineBuilder::lock_patience)).
+    #[error(
+        "{} is open already, {}", path.display(),
+        match process {
+            Some(id) if *id == std::process::id() => "in this process".to_owned(),
+            Some(id) => format!("in process {id}"),
+            None => "in another process".to_owned(),
+        }
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The process that has it, if it has said so.
+        process: Option<u32>,
+    },
+    /// A file was written by a version of another format. Use that version, and its dump.
+    #[error("{} has format {found}, and this program reads format {reads}: use a version that does", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its major version.
+        found: u32,
+        /// The major version that this build reads.
+        reads: u32,
+    },
+    /// A database has as many shards as it was made with. Open it with that number, or with none.
+    #[error(
+        "the database has {stored} shards, and cannot be opened with {asked}: open it with {stored}, or dump it and load it anew"
+    )]
+    ShardCount {
+        /// Shards that it was made with.
+        stored: usize,
+        /// Shards asked for.
+        asked: usize,
+    },
+    /// The database was open when the system went down, so its pages may be of different moments.
+    /// `ancile salvage` saves what is whole.
+    #[error("{} was open when the system went down, and parts of it may be missing: save what is whole with `ancile salvage`", path.display())]
+    NeedsSalvage {
+        /// The first such file.
+        path: PathBuf,
+    },
+    /// A file contradicts itself. `ancile salvage` saves what is whole.
+    #[error("{} is damaged: {reason}; save what is whole with `ancile salvage`", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What cannot be.
         reason: String,
     },
     /// The system refused a thread.
@@ -100,6 +177,12 @@ pub enum TableError {
         "tables cannot be created or dropped inside a shard: do it from a thread of the program"
     )]
     InsideShard,
+    /// The database is open for reading only.
+    #[error("the database is open for reading only")]
+    ReadOnly,
+    /// The database's directory could not be written.
+    #[error("{0}")]
+    Storage(String),
     /// The engine is closed.
     #[error("the engine is closed")]
     Closed,
@@ -125,6 +208,21 @@ pub enum Error {
         /// The shard.
         shard: usize,
     },
+    /// What the shard's file says about its own memory cannot be. Nothing was changed; `ancile salvage`
+    /// saves what can be read.
+    #[error("the file of shard {shard} is damaged: save what can be read with `ancile salvage`")]
+    Damaged {
+        /// The shard.
+        shard: usize,
+    },
+    /// The database is open for reading only.
+    #[error(
+        "the database is open for reading only: open it without EngineBuilder::read_only to change it"
+    )]
+    DatabaseReadOnly,
+    /// A file could not be written to its disk; what it holds lives on in memory.
+    #[error("{0}")]
+    Storage(String),
     /// A row with this key exists; use `upsert`, or another key.
     #[error("a row with SurrogateId {key} exists already")]
     Duplicate {

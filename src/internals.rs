@@ -9,8 +9,13 @@ use crate::id::{DirectId, TableKey};
 use crate::index::{HashIndex, Keys, Probe};
 use crate::ring::{Consumer, Producer, ring};
 use crate::session::{Link, Peers};
-use crate::shard::{Inbox, Mailbox, Request, Shard};
-use crate::table::{Fixed, Single, TablePart, Verb};
+use crate::shard::{Inbox, Mailbox, Request, Shard, TableShape};
+use crate::table::{Fixed, PartName, Single, TablePart, Verb};
+
+const NAME: PartName = PartName {
+    place: 0,
+    serial: 1,
+};
 
 fn arena(bytes: u64) -> Arena {
     let options = MapOptions {
@@ -59,7 +64,7 @@ impl ArenaSlot {
     #[must_use]
     pub fn new() -> Self {
         let mut arena = arena(1 << 30);
-        let table = TablePart::new(&mut arena, 0, 10, false, 0);
+        let table = TablePart::new(&mut arena, NAME, 0, 10, false, 0);
         Self {
             table: table.unwrap_or_else(|full| panic!("{full}")),
             arena,
@@ -95,8 +100,8 @@ pub struct IndexProbe {
 struct Array(Vec<u64>);
 
 impl Keys for Array {
-    fn key(&self, slot: u32) -> u64 {
-        self.0[slot as usize]
+    fn key(&self, slot: u32) -> Option<u64> {
+        self.0.get(slot as usize).copied()
     }
 
     fn prefetch(&self, _slot: u32) {}
@@ -107,7 +112,7 @@ impl IndexProbe {
     #[must_use]
     pub fn new(keys: Vec<u64>) -> Self {
         let mut arena = arena(1 << 30);
-        let index = HashIndex::new(&mut arena, keys.len() as u64);
+        let index = HashIndex::new(&mut arena, 1, keys.len() as u64);
         let mut index = index.unwrap_or_else(|full| panic!("{full}"));
         let keys = Array(keys);
         for (slot, &key) in keys.0.iter().enumerate() {
@@ -156,9 +161,15 @@ impl Tick {
         let (mailboxes, clock) = (&peers.mailboxes, Arc::clone(&peers.clock));
         let mut shard = Shard::new(0, mailboxes, clock, arena(1 << 30), &heap);
         let key = TableKey { index: 0, stamp: 1 };
+        let shape = TableShape {
+            key,
+            serial: 1,
+            columns: 10,
+            keyed: false,
+        };
         shard
             .catalog
-            .create(key, 0, 10, false, 0)
+            .create(shape, 0, 0)
             .unwrap_or_else(|full| panic!("{full}"));
         let mut ids = Vec::new();
         if let Ok((table, arena)) = shard.catalog.table(key) {

@@ -36,7 +36,9 @@ mod table;
 mod transaction;
 
 pub use ancile_topology as topology;
-pub use engine::{Engine, EngineBuilder, HotId, HotRow, ShardStats, Stats, TableInfo, Task};
+pub use engine::{
+    Durability, Engine, EngineBuilder, HotId, HotRow, ShardStats, Stats, TableInfo, Task,
+};
 pub use error::{ArenaFull, Error, OpenError, Result, TableError};
 pub use id::{DirectId, RowId, ShardIndex, SurrogateId};
 pub use session::{

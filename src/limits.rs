@@ -34,6 +34,10 @@ pub(crate) const SLAB_BYTES_MAX: usize = HUGE_PAGE_BYTES;
 /// The smallest arena that an engine accepts.
 pub(crate) const ARENA_BYTES_MIN: u64 = 4 << 20;
 
+/// Before-images that any one operation may leave beside those of its rows: those of index entries,
+/// heads and extents.
+pub(crate) const SCOPE_BYTES_MIN: usize = 64 << 10;
+
 /// How far ahead of its use a row's memory is asked for. Two independent schedules (rolling window,
 /// 64-operation batch) are fastest between 24 and 48 on the processors measured.
 pub(crate) const PREFETCH_DISTANCE: usize = 48;

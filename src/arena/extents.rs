@@ -9,24 +9,49 @@ pub(crate) struct Extent {
     pub(crate) bytes: u64,
 }
 
-/// Free extents below `top`, in two orders, and the never used rest above it.
+/// Free extents below `top`, in two orders, and the never used rest above it. What lies below
+/// `start` is not for extents.
 pub(super) struct Extents {
     by_offset: BTreeMap<u64, u64>,
     by_bytes: BTreeSet<(u64, u64)>,
+    start: u64,
     top: u64,
     free_bytes: u64,
     bound: u64,
 }
 
 impl Extents {
-    pub(super) fn new(bound: u64) -> Self {
+    pub(super) fn new(start: u64, bound: u64) -> Self {
         Self {
             by_offset: BTreeMap::new(),
             by_bytes: BTreeSet::new(),
-            top: 0,
+            start,
+            top: start,
             free_bytes: 0,
             bound,
         }
+    }
+
+    /// The space that extents in use leave free; two of them that overlap are told.
+    pub(super) fn around(
+        start: u64,
+        bound: u64,
+        mut used: Vec<Extent>,
+    ) -> Result<Self, (Extent, Extent)> {
+        let mut extents = Self::new(start, bound);
+        used.sort_unstable_by_key(|extent| extent.offset);
+        for pair in used.windows(2) {
+            if pair[0].offset + pair[0].bytes > pair[1].offset {
+                return Err((pair[0], pair[1]));
+            }
+        }
+        for extent in used {
+            if extent.offset > extents.top {
+                extents.insert(extents.top, extent.offset - extents.top);
+            }
+            extents.top = extent.offset + extent.bytes;
+        }
+        Ok(extents)
     }
 
     pub(super) fn allocate(&mut self, bytes: u64) -> Option<Extent> {
@@ -91,7 +116,7 @@ impl Extents {
     }
 
     pub(super) fn used(&self) -> u64 {
-        self.top - self.free_bytes
+        self.top - self.start - self.free_bytes
     }
 
     fn insert(&mut self, offset: u64, bytes: u64) {
@@ -113,7 +138,7 @@ mod tests {
 
     #[test]
     fn released_neighbours_join_and_the_top_comes_down() {
-        let mut extents = Extents::new(100);
+        let mut extents = Extents::new(0, 100);
         let parts: Vec<_> = (0..5).map(|_| extents.allocate(20).unwrap()).collect();
         assert_eq!(extents.allocate(1), None);
         extents.release(parts[1]);
@@ -138,7 +163,7 @@ mod tests {
 
     #[test]
     fn smallest_fitting_extent_is_taken_first() {
-        let mut extents = Extents::new(1000);
+        let mut extents = Extents::new(0, 1000);
         let large = extents.allocate(100).unwrap();
         extents.allocate(1).unwrap();
         let small = extents.allocate(30).unwrap();
@@ -147,5 +172,18 @@ mod tests {
         extents.release(small);
         assert_eq!(extents.allocate(25).unwrap().offset, small.offset);
         assert_eq!(extents.used(), 27);
+    }
+
+    #[test]
+    fn space_around_extents_in_use_is_free() {
+        let at = |offset, bytes| Extent { offset, bytes };
+        let mut extents = Extents::around(10, 100, vec![at(40, 10), at(20, 5)]).unwrap();
+        assert_eq!((extents.used(), extents.top()), (15, 50));
+        assert_eq!(extents.allocate(15).unwrap(), at(25, 15));
+        assert_eq!(extents.allocate(10).unwrap(), at(10, 10));
+        assert_eq!(extents.allocate(50).unwrap(), at(50, 50));
+        assert_eq!(extents.allocate(1), None);
+        let overlap = Extents::around(0, 100, vec![at(40, 10), at(35, 6)]);
+        assert_eq!(overlap.err(), Some((at(35, 6), at(40, 10))));
     }
 }

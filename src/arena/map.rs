@@ -1,4 +1,8 @@
-//! One anonymous mapping: reserved, asked to be of huge pages, bound to a node, and read back.
+//! One mapping: reserved, asked to be of huge pages, bound to a node, and read back.
+//!
+//! It is anonymous memory, or a file. A file grows before it is used: its blocks are asked of the
+//! file system first, which may refuse, as a page that has no block ends the process when it is
+//! touched.
 
 #![expect(
     unsafe_code,
@@ -6,6 +10,9 @@
 )]
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 use std::{fs, io, ptr};
 
@@ -61,16 +68,142 @@ const SAMPLE_PAGES_MAX: usize = 4096;
 const MPOL_PREFERRED: libc::c_long = 1;
 const MADV_POPULATE_WRITE: libc::c_int = 23;
 
+/// How a file is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Changes go into the file.
+    Shared,
+    /// Changes stay in memory; the file is only read.
+    Copy,
+}
+
+/// By how much a file grows at least.
+const FILE_STEP_BYTES: u64 = 2 << 20;
+
 pub(super) struct Map {
     whole: NonNull<u8>,
     whole_bytes: usize,
     base: NonNull<u8>,
     bytes: usize,
     binding: Binding,
+    file: Option<MappedFile>,
 }
+
+/// The file below a mapping that grows.
+struct MappedFile {
+    file: File,
+    /// Bytes that have blocks, or had.
+    bytes: u64,
+    /// Whether some of them may have been given back.
+    has_holes: bool,
+}
+
+// SAFETY: a mapping is plain memory that goes where its owner goes.
+unsafe impl Send for Map {}
 
 impl Map {
     pub(super) fn new(options: &MapOptions) -> Result<Self, MapError> {
+        let mut map = Self::reserve(options)?;
+        map.prepare(options);
+        Ok(map)
+    }
+
+    /// Maps a file from its beginning, with room to grow to `options.bytes`, or to its own length if
+    /// that is more.
+    pub(super) fn of_file(
+        options: &MapOptions,
+        file: File,
+        access: Access,
+    ) -> Result<Self, MapError> {
+        let refused = |source| MapError {
+            bytes: options.bytes,
+            source,
+        };
+        let facts = file.metadata().map_err(refused)?;
+        let bytes = facts.len();
+        let options = MapOptions {
+            bytes: options.bytes.max(bytes),
+            ..options.clone()
+        };
+        let mut map = Self::reserve(&options)?;
+        let (flags, mapped) = match access {
+            Access::Shared => (libc::MAP_SHARED, map.bytes),
+            Access::Copy => (libc::MAP_PRIVATE, bytes as usize),
+        };
+        // SAFETY: replaces a part of our own fresh reservation, which nobody uses yet.
+        let address = unsafe {
+            libc::mmap(
+                map.base.as_ptr().cast(),
+                mapped,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(refused(io::Error::last_os_error()));
+        }
+        map.prepare(&options);
+        // A child of a fork must not write into the file; it finds no memory there.
+        map.advise(0, map.bytes, libc::MADV_DONTFORK);
+        map.file = (access == Access::Shared).then(|| MappedFile {
+            file,
+            bytes,
+            has_holes: facts.blocks() * 512 < bytes,
+        });
+        Ok(map)
+    }
+
+    /// Makes sure that a range has memory. Only a file can refuse.
+    pub(super) fn ensure(&mut self, offset: u64, bytes: u64) -> Result<(), io::Error> {
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        let end = offset + bytes;
+        if file.has_holes && offset < file.bytes {
+            allocate(&file.file, offset, end.min(file.bytes) - offset)?;
+        }
+        if end > file.bytes {
+            let whole = end.next_multiple_of(FILE_STEP_BYTES).min(self.bytes as u64);
+            if allocate(&file.file, file.bytes, whole - file.bytes).is_err() {
+                allocate(&file.file, file.bytes, end - file.bytes)?;
+                file.bytes = end;
+            } else {
+                file.bytes = whole;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of the file; of anonymous memory, all.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.file
+            .as_ref()
+            .map_or(self.bytes as u64, |file| file.bytes)
+    }
+
+    /// Waits until the first `bytes` of the file are on its disk.
+    pub(super) fn sync(&self, bytes: u64) -> Result<(), io::Error> {
+        if self.file.is_none() {
+            return Ok(());
+        }
+        // SAFETY: the range is part of our own mapping.
+        let result =
+            unsafe { libc::msync(self.base.as_ptr().cast(), bytes as usize, libc::MS_SYNC) };
+        match result {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Where an address lies in the mapping.
+    #[inline(always)]
+    pub(super) fn offset(&self, address: NonNull<u8>) -> u64 {
+        (address.addr().get() - self.base.addr().get()) as u64
+    }
+
+    fn reserve(options: &MapOptions) -> Result<Self, MapError> {
         let refused = |source| MapError {
             bytes: options.bytes,
             source,
@@ -100,22 +233,25 @@ impl Map {
         let skip = whole.as_ptr().align_offset(HUGE_PAGE_BYTES);
         // SAFETY: `skip` is less than one huge page, by which the mapping is longer than `bytes`.
         let base = unsafe { whole.add(skip) };
-        let mut map = Self {
+        Ok(Self {
             whole,
             whole_bytes,
             base,
             bytes,
             binding: Binding::Unasked,
-        };
+            file: None,
+        })
+    }
+
+    fn prepare(&mut self, options: &MapOptions) {
         let advice = if options.huge_pages {
             libc::MADV_HUGEPAGE
         } else {
             libc::MADV_NOHUGEPAGE
         };
         // The advice is a wish; a kernel without huge pages refuses it, and the read-back shows it.
-        map.advise(0, bytes, advice);
-        map.bind(options.node);
-        Ok(map)
+        self.advise(0, self.bytes, advice);
+        self.bind(options.node);
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -137,13 +273,35 @@ impl Map {
     pub(super) fn discard(&mut self, offset: usize, bytes: usize) {
         let start = offset.next_multiple_of(HUGE_PAGE_BYTES);
         let end = (offset + bytes) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-        if start < end {
+        if start >= end {
+            return;
+        }
+        let Some(file) = &mut self.file else {
             self.advise(start, end - start, libc::MADV_DONTNEED);
+            return;
+        };
+        let (start, end) = (start as u64, (end as u64).min(file.bytes));
+        if start < end {
+            file.has_holes |= punch(&file.file, start, end - start);
         }
     }
 
-    /// Makes the range's pages present.
+    /// Cuts the file after the first `bytes`, in whole steps.
+    pub(super) fn shorten(&mut self, bytes: u64) -> Result<(), io::Error> {
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        let bytes = bytes.next_multiple_of(FILE_STEP_BYTES);
+        if bytes < file.bytes {
+            file.file.set_len(bytes)?;
+            file.bytes = bytes;
+        }
+        Ok(())
+    }
+
+    /// Makes the range's pages present; of a file, as far as it reaches.
     pub(super) fn populate(&mut self, offset: usize, bytes: usize) {
+        let bytes = bytes.min((self.file_bytes() as usize).saturating_sub(offset));
         // Whole huge pages at a time, so that the kernel can be interrupted and memory that runs
         // out leaves the rest for first touch.
         let mut at = offset;
@@ -247,7 +405,11 @@ impl Map {
             };
             if let Some(bytes) = kilobytes("Rss:").filter(|_| inside) {
                 resident += bytes << 10;
-            } else if let Some(bytes) = kilobytes("AnonHugePages:").filter(|_| inside) {
+            } else if let Some(bytes) = ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:"]
+                .iter()
+                .find_map(|name| kilobytes(name))
+                .filter(|_| inside)
+            {
                 huge += bytes << 10;
             } else if let Some((start, _)) = line.split_once('-')
                 && let Ok(start) = usize::from_str_radix(start, 16)
@@ -256,6 +418,51 @@ impl Map {
             }
         }
         (resident, huge)
+    }
+}
+
+/// Asks the file system for the blocks of a range; the file grows with it.
+fn allocate(file: &File, offset: u64, bytes: u64) -> Result<(), io::Error> {
+    let signed = |number: u64| {
+        libc::off_t::try_from(number).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
+    };
+    let (offset, bytes) = (signed(offset)?, signed(bytes)?);
+    loop {
+        // SAFETY: a call on an open file of ours.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset, bytes) } {
+            0 => return Ok(()),
+            libc::EINTR => {}
+            errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+/// Whether a file system keeps its files in memory: tmpfs, ramfs or hugetlbfs.
+pub(super) fn is_in_memory(file: &File) -> Result<bool, io::Error> {
+    // From Linux's include/uapi/linux/magic.h.
+    const KINDS: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+    let mut facts = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the call fills the structure or fails.
+    let kind = unsafe {
+        if libc::fstatfs(file.as_raw_fd(), facts.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        facts.assume_init().f_type
+    };
+    Ok(KINDS.contains(&(kind as u32)))
+}
+
+/// Gives the blocks of a range back; says whether the file system did.
+fn punch(file: &File, offset: u64, bytes: u64) -> bool {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: a call on an open file of ours; the range is free by the caller's word.
+    unsafe {
+        libc::fallocate(
+            file.as_raw_fd(),
+            mode,
+            offset as libc::off_t,
+            bytes as libc::off_t,
+        ) == 0
     }
 }
 

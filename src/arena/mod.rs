@@ -20,22 +20,37 @@
 //! The reservation asks for huge pages and is bound to its node with the *preferred* policy: on a
 //! full node memory comes from the next one, where a strict policy would have the process killed.
 //! What was obtained is read back page by page, never assumed ([`Arena::placement`]).
+//!
+//! # Files
+//! An arena may live in a [`file`]. Then every change is told before it happens ([`Arena::before`]), so
+//! that a crash leaves either all or nothing of a [scope](trace), and every extent is entered in a
+//! [`ledger`], from which the arena is opened again, at whatever address.
 
 mod extents;
+mod file;
+mod head;
 mod heap;
+mod ledger;
 mod map;
 mod prefetch;
+mod trace;
 
+use std::io;
 use std::ptr::NonNull;
 
 use crate::error::ArenaFull;
-use crate::limits::PAGE_BYTES;
+use crate::limits::{PAGE_BYTES, SCOPE_BYTES_MIN};
 pub(crate) use extents::Extent;
 use extents::Extents;
+pub(crate) use file::{ArenaFile, FileError, is_in_memory, sync_directory};
+pub(crate) use head::Identity;
 pub(crate) use heap::Heap;
+use ledger::Ledger;
+pub(crate) use ledger::{Entry, ExtentKind, ExtentUse};
 use map::Map;
-pub(crate) use map::{Binding, MapError, MapOptions, Pages, current_pu};
+pub(crate) use map::{Access, Binding, MapError, MapOptions, Pages, current_pu};
 pub(crate) use prefetch::{prefetch, prefetch_range};
+use trace::Trace;
 
 /// A shard's data memory.
 pub(crate) struct Arena {
@@ -43,6 +58,21 @@ pub(crate) struct Arena {
     extents: Extents,
     /// Memory below this was made present beforehand.
     prefaulted: u64,
+    /// Of an arena in a file: what is told of every change.
+    log: Option<Box<Log>>,
+}
+
+/// What keeps a file whole.
+struct Log {
+    /// The file is only read.
+    is_copy: bool,
+    trace: Trace,
+    ledger: Ledger,
+    /// Extents given back in the scope at hand. Its undoing would name them again, so they are not
+    /// given out before it ends.
+    released: Vec<Extent>,
+    /// Owners whose heads have to be saved at the end of the scope.
+    touched: Vec<u32>,
 }
 
 impl Arena {
@@ -52,24 +82,178 @@ impl Arena {
         let bound = map.bytes() as u64;
         Ok(Self {
             map,
-            extents: Extents::new(bound),
+            extents: Extents::new(0, bound),
             prefaulted: 0,
+            log: None,
         })
     }
 
     /// An extent of at least `bytes`; its content is whatever was there.
-    pub(crate) fn allocate(&mut self, bytes: usize) -> Result<Extent, ArenaFull> {
+    pub(crate) fn allocate(&mut self, bytes: usize, use_: ExtentUse) -> Result<Extent, ArenaFull> {
+        if self.log.is_some() {
+            self.make_room_in_ledger()?;
+        }
+        let extent = self.take(bytes)?;
+        if let Some(log) = &mut self.log {
+            log.ledger.add(&self.map, &mut log.trace, extent, use_);
+        }
+        Ok(extent)
+    }
+
+    /// Space for an extent, in memory that is there.
+    fn take(&mut self, bytes: usize) -> Result<Extent, ArenaFull> {
         let rounded = bytes.next_multiple_of(PAGE_BYTES) as u64;
-        self.extents.allocate(rounded).ok_or(ArenaFull {
-            asked_bytes: rounded,
+        let extent = self
+            .extents
+            .allocate(rounded)
+            .ok_or_else(|| self.full(rounded, None))?;
+        if let Err(error) = self.map.ensure(extent.offset, extent.bytes) {
+            self.extents.release(extent);
+            return Err(self.full(rounded, error.raw_os_error()));
+        }
+        Ok(extent)
+    }
+
+    /// Why there is no room.
+    #[cold]
+    fn full(&self, asked_bytes: u64, errno: Option<i32>) -> ArenaFull {
+        ArenaFull {
+            asked_bytes,
             used_bytes: self.extents.used(),
             bound_bytes: self.extents.bound(),
-        })
+            is_disk: errno.is_some(),
+        }
+    }
+
+    #[cold]
+    fn make_room_in_ledger(&mut self) -> Result<(), ArenaFull> {
+        let Some(piece) = self.log.as_ref().and_then(|log| log.ledger.wants_piece()) else {
+            return Ok(());
+        };
+        let extent = self.take(ledger::piece_bytes(piece))?;
+        let is_added = self
+            .log
+            .as_mut()
+            .is_some_and(|log| log.ledger.add_piece(&self.map, &mut log.trace, extent));
+        if is_added {
+            return Ok(());
+        }
+        self.extents.release(extent);
+        Err(self.full(extent.bytes, None))
     }
 
     /// Gives an extent back.
     pub(crate) fn release(&mut self, extent: Extent) {
-        self.extents.release(extent);
+        match &mut self.log {
+            None => self.extents.release(extent),
+            Some(log) => {
+                log.ledger.remove(&self.map, &mut log.trace, extent);
+                log.released.push(extent);
+            }
+        }
+    }
+
+    /// As [`release`](Self::release), of one of many extents that need not go at once: the scope may
+    /// end between two.
+    pub(crate) fn release_in_turn(&mut self, extent: Extent) {
+        if self.is_scope_long() {
+            self.end_scope();
+        }
+        self.release(extent);
+    }
+
+    /// Whether the file is only read: changes are lost with the process.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.is_copy)
+    }
+
+    /// Whether changes are told, because the arena lives in a file.
+    #[inline(always)]
+    pub(crate) fn is_logged(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Tells that memory in use is about to change.
+    #[inline(always)]
+    pub(crate) fn before(&mut self, at: NonNull<u8>, bytes: usize) {
+        if let Some(log) = &mut self.log {
+            log.trace.before(self.map.offset(at), bytes);
+        }
+    }
+
+    /// Tells of memory that held nothing in use, and is written now.
+    #[inline(always)]
+    pub(crate) fn fresh(&mut self, at: NonNull<u8>, bytes: usize) {
+        if let Some(log) = &mut self.log {
+            log.trace.fresh(self.map.offset(at), bytes);
+        }
+    }
+
+    /// Whether the scope at hand should end as soon as it may.
+    #[inline(always)]
+    pub(crate) fn is_scope_long(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.trace.is_long())
+    }
+
+    /// Makes sure that an operation which changes `bytes` of memory in use, beside what every
+    /// operation does to indexes and heads, can be told whole.
+    #[inline(always)]
+    pub(crate) fn prepare(&mut self, bytes: usize) -> Result<(), ArenaFull> {
+        match &self.log {
+            None => Ok(()),
+            Some(log) => match log.trace.wants_piece(bytes + SCOPE_BYTES_MIN) {
+                None => Ok(()),
+                Some(piece) => self.add_undo_piece(piece),
+            },
+        }
+    }
+
+    #[cold]
+    fn add_undo_piece(&mut self, bytes: usize) -> Result<(), ArenaFull> {
+        let extent = self.take(bytes)?;
+        match &mut self.log {
+            Some(log) if log.trace.can_add() => log.trace.add_piece(extent),
+            _ => {
+                self.extents.release(extent);
+                return Err(self.full(extent.bytes, None));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that an owner's head has to be saved before the scope ends.
+    #[inline(always)]
+    pub(crate) fn touch(&mut self, owner: u32) {
+        if let Some(log) = &mut self.log
+            && log.touched.last() != Some(&owner)
+        {
+            log.touched.push(owner);
+        }
+    }
+
+    /// The owners whose heads are to be saved now.
+    pub(crate) fn touched(&mut self) -> Vec<u32> {
+        let Some(log) = &mut self.log else {
+            return Vec::new();
+        };
+        let mut touched = std::mem::take(&mut log.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        touched
+    }
+
+    /// Ends the scope: what was changed since the last end stays, whatever happens to the process.
+    #[inline]
+    pub(crate) fn end_scope(&mut self) {
+        let Some(log) = &mut self.log else { return };
+        log.touched.clear();
+        let pieces = log.trace.end();
+        if !log.released.is_empty() || pieces.is_some() {
+            let released = log.released.drain(..);
+            for extent in released.chain(pieces.into_iter().flatten()) {
+                self.extents.release(extent);
+            }
+        }
     }
 
     /// Returns the memory of all free extents to the system; their address space stays.
@@ -78,6 +262,17 @@ impl Arena {
             self.map
                 .discard(extent.offset as usize, extent.bytes as usize);
         }
+    }
+
+    /// Returns file space: of free extents, and behind the last one.
+    pub(crate) fn shrink(&mut self) -> Result<(), io::Error> {
+        self.purge();
+        self.map.shorten(self.extents.top())
+    }
+
+    /// Waits until all is on the disk, of an arena that lives in a file.
+    pub(crate) fn sync(&self) -> Result<(), io::Error> {
+        self.map.sync(self.extents.top())
     }
 
     /// The address of an extent, valid while the arena lives and the extent is not released.
@@ -90,6 +285,8 @@ impl Arena {
     pub(crate) fn prefault(&mut self, bytes: u64) {
         let top = self.extents.top();
         let end = self.extents.bound().min(top.saturating_add(bytes));
+        // A file that cannot grow so far is prefaulted as far as it reaches.
+        let _ = self.map.ensure(top, end - top);
         self.map.populate(top as usize, (end - top) as usize);
         self.prefaulted = self.prefaulted.max(end);
     }
@@ -102,6 +299,11 @@ impl Arena {
     /// The bound.
     pub(crate) fn bound_bytes(&self) -> u64 {
         self.extents.bound()
+    }
+
+    /// Bytes of the file below, if there is one.
+    pub(crate) fn file_bytes(&self) -> Option<u64> {
+        self.is_logged().then(|| self.map.file_bytes())
     }
 
     /// What the system answered when the arena was bound.
@@ -120,6 +322,13 @@ impl Arena {
 mod tests {
     use super::*;
 
+    const ROWS: ExtentUse = ExtentUse {
+        owner: 1,
+        kind: ExtentKind::Slab,
+        number: 0,
+        detail: 0,
+    };
+
     fn arena(bytes: u64) -> Arena {
         Arena::new(&MapOptions {
             bytes,
@@ -132,32 +341,32 @@ mod tests {
     #[test]
     fn full_arena_names_its_bound_and_serves_again_after_a_release() {
         let mut arena = arena(4 << 20);
-        let first = arena.allocate(3 << 20).unwrap();
-        let full = arena.allocate(2 << 20).unwrap_err();
+        let first = arena.allocate(3 << 20, ROWS).unwrap();
+        let full = arena.allocate(2 << 20, ROWS).unwrap_err();
         assert_eq!(
             (full.bound_bytes, full.used_bytes, full.asked_bytes),
             (4 << 20, 3 << 20, 2 << 20)
         );
         arena.release(first);
-        arena.allocate(4 << 20).unwrap();
+        arena.allocate(4 << 20, ROWS).unwrap();
     }
 
     #[test]
     fn purge_returns_memory_and_leaves_zeros() {
         let mut arena = arena(8 << 20);
-        let extent = arena.allocate(4 << 20).unwrap();
+        let extent = arena.allocate(4 << 20, ROWS).unwrap();
         arena.prefault(1 << 20);
         map::fill(arena.address(extent), extent.bytes as usize, 7);
         arena.release(extent);
         arena.purge();
-        let extent = arena.allocate(4 << 20).unwrap();
+        let extent = arena.allocate(4 << 20, ROWS).unwrap();
         assert!(map::all(arena.address(extent), extent.bytes as usize, 0));
     }
 
     #[test]
     fn placement_counts_the_touched_pages() {
         let mut arena = arena(8 << 20);
-        let extent = arena.allocate(2 << 20).unwrap();
+        let extent = arena.allocate(2 << 20, ROWS).unwrap();
         map::fill(arena.address(extent), extent.bytes as usize, 1);
         let pages = arena.placement();
         if pages.error.is_none() {

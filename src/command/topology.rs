@@ -120,7 +120,7 @@ fn verified(policy: &Policy) -> Result<Report> {
     let engine = Engine::builder().policy(policy.clone()).build()?;
     engine.prefault(VERIFY_BYTES)?;
     let report = engine.report()?;
-    engine.close();
+    engine.close()?;
     let failed = report
         .verification
         .iter()

@@ -1,15 +1,18 @@
 //! Settings of an engine, and its opening.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ancile_topology::{Machine, Plan, Policy, Shards};
 
 use super::Engine;
+use super::database::Contents;
+use super::directory::{Directory, Opening};
 use super::registry::Registry;
 use super::thread::{Rising, ShardThread, Start};
-use crate::arena::MapOptions;
+use crate::arena::{Access, MapOptions};
 use crate::error::OpenError;
 use crate::limits::{
     ARENA_BYTES_MIN, BLOCK_OPERATIONS, BLOCK_OPERATIONS_MAX, LANE_REQUESTS, LANE_REQUESTS_MAX,
@@ -17,6 +20,19 @@ use crate::limits::{
 };
 use crate::session::{Patience, Peers};
 use crate::shard::Mailbox;
+
+/// What the changes of an engine survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Durability {
+    /// Nothing: rows are in the memory of the process.
+    None,
+    /// The end of the process, however it comes: rows are in mapped files. What was acknowledged is
+    /// there, transactions are whole, and opening takes as long as mapping the files, whatever their
+    /// size. It is *not* safe against the system going down: a database that was open then is refused
+    /// ([`OpenError::NeedsSalvage`]).
+    Process,
+}
 
 /// Settings for an [`Engine`]; what is not set fits the machine.
 #[derive(Clone, Debug)]
@@ -27,6 +43,9 @@ pub struct EngineBuilder {
     pin: bool,
     block_operations: usize,
     lane_requests: usize,
+    is_read_only: bool,
+    lock_patience: Duration,
+    must_exist: bool,
 }
 
 impl Default for EngineBuilder {
@@ -38,6 +57,9 @@ impl Default for EngineBuilder {
             pin: true,
             block_operations: BLOCK_OPERATIONS,
             lane_requests: LANE_REQUESTS,
+            is_read_only: false,
+            lock_patience: Duration::ZERO,
+            must_exist: false,
         }
     }
 }
@@ -97,9 +119,57 @@ impl EngineBuilder {
         self
     }
 
-    /// Opens the engine: discovers the machine, places the shards, and starts them. The calling
-    /// thread's affinity and memory policy stay as they are.
+    /// Opens a database for reading only: nothing is written to its files, not even what an
+    /// interrupted process would have had undone; that happens in memory. Changes are refused
+    /// ([`Error::DatabaseReadOnly`](crate::Error::DatabaseReadOnly)). Many may read at once, while nobody
+    /// has the database open for writing. Default: no.
+    pub fn read_only(mut self, is_read_only: bool) -> Self {
+        self.is_read_only = is_read_only;
+        self
+    }
+
+    /// How long to wait for another engine that has the database open. Default: not at all.
+    pub fn lock_patience(mut self, patience: Duration) -> Self {
+        self.lock_patience = patience;
+        self
+    }
+
+    /// Whether a database that is not there is an error, instead of being made. Default: no.
+    pub fn must_exist(mut self, must_exist: bool) -> Self {
+        self.must_exist = must_exist;
+        self
+    }
+
+    /// Opens the engine: discovers the machine, places the shards, and starts them. Its rows live in
+    /// memory. The calling thread's affinity and memory policy stay as they are.
     pub fn build(self) -> Result<Engine, OpenError> {
+        self.with_directory(None)
+    }
+
+    /// Opens the engine, as [`build`](Self::build), on the database in a directory, which is made if
+    /// there is none: [`Durability::Process`].
+    ///
+    /// A database has as many shards as it was made with, and is opened with that number; on a machine
+    /// with fewer processors they share them, and they may be placed otherwise each time. To change the
+    /// number, dump the database and load it anew. A directory in /dev/shm or on hugetlbfs is as fast
+    /// as memory; on a disk, see [`Engine::warnings`].
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Engine, OpenError> {
+        let opening = Opening {
+            path: path.as_ref().to_owned(),
+            access: if self.is_read_only {
+                Access::Copy
+            } else {
+                Access::Shared
+            },
+            is_salvage: false,
+            may_create: !self.must_exist,
+            patience: self.lock_patience,
+        };
+        let directory = Directory::open(opening)?;
+        self.with_directory(Some(directory))
+    }
+
+    fn with_directory(self, directory: Option<Directory>) -> Result<Engine, OpenError> {
         check(
             "block_operations",
             self.block_operations,
@@ -115,9 +185,13 @@ impl EngineBuilder {
             });
         }
         let machine = Machine::discover();
-        let policy = match self.policy.clone() {
-            Some(policy) => policy,
-            None => Policy::from_env().map_err(|error| OpenError::Placement(error.to_string()))?,
+        let stored = directory.as_ref().and_then(Directory::shards);
+        let policy = match (self.policy.clone(), stored) {
+            (Some(policy), _) => policy,
+            (None, Some(stored)) => Policy::count(stored),
+            (None, None) => {
+                Policy::from_env().map_err(|error| OpenError::Placement(error.to_string()))?
+            }
         };
         match &policy.shards {
             Shards::Count(count) => check("shards", *count, SHARDS_MAX)?,
@@ -137,10 +211,25 @@ impl EngineBuilder {
             let shards = Shards::Count(SHARDS_MAX);
             plan = place(&Policy { shards, ..policy })?;
         }
-        self.start(machine, plan)
+        let asked = plan.seats.len();
+        if let Some(stored) = stored.filter(|&stored| stored != asked) {
+            return Err(OpenError::ShardCount { stored, asked });
+        }
+        self.start(machine, plan, directory)
     }
 
-    fn start(self, machine: Machine, plan: Plan) -> Result<Engine, OpenError> {
+    fn start(
+        self,
+        machine: Machine,
+        plan: Plan,
+        directory: Option<Directory>,
+    ) -> Result<Engine, OpenError> {
+        let contents = Contents::of(directory.as_ref())?;
+        if contents.creates
+            && let Some(directory) = &directory
+        {
+            directory.begin(plan.seats.len())?;
+        }
         let opened = Instant::now();
         let peers = Arc::new(Peers {
             clock: Arc::new(move || opened.elapsed().as_micros() as u64),
@@ -168,6 +257,7 @@ impl EngineBuilder {
             peers,
             threads: Vec::new(),
             registry: Registry::default(),
+            directory,
             machine,
             plan,
             patience,
@@ -190,14 +280,15 @@ impl EngineBuilder {
                     node: seat.memory_node,
                     huge_pages: self.huge_pages,
                 },
+                memory: contents.memory(engine.directory.as_ref(), seat.shard),
                 patience,
                 resident_patience,
             };
             match ShardThread::start(start) {
                 Ok(thread) => rising.push(thread),
                 Err(error) => {
-                    failure = Some(error);
-                    break;
+                    failure = failure.or(Some(error));
+                    engine.peers.retire();
                 }
             }
         }
@@ -208,7 +299,17 @@ impl EngineBuilder {
             }
         }
         // On a failure, dropping the engine ends the shards that did start.
-        failure.map_or(Ok(engine), Err)
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        engine.registry = contents.registry;
+        engine.resolve()?;
+        if contents.creates
+            && let Some(directory) = &engine.directory
+        {
+            directory.complete()?;
+        }
+        Ok(engine)
     }
 }
 

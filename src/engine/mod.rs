@@ -1,6 +1,8 @@
 //! The engine: shards on their threads, the tables that they share, and the way in and out.
 
 mod builder;
+mod database;
+mod directory;
 mod registry;
 mod stats;
 mod task;
@@ -12,7 +14,8 @@ use std::sync::mpsc;
 
 use ancile_topology::{Machine, Plan, Report, ShardVerification, Verification};
 
-pub use builder::EngineBuilder;
+pub use builder::{Durability, EngineBuilder};
+use directory::Directory;
 use registry::Registry;
 pub use registry::TableInfo;
 pub use stats::{HotId, HotRow, ShardStats, Stats};
@@ -23,13 +26,14 @@ use crate::error::{Error, Result, TableError};
 use crate::id::{RowId, ShardIndex, SurrogateId, TableKey};
 use crate::limits::SLOTS_MAX;
 use crate::session::{AsyncSession, Patience, Peers, Resident, Session, is_inside_shard};
-use crate::shard::{Command, Inbox, Shard};
+use crate::shard::{Command, Inbox, Shard, TableShape};
 use crate::table::{Row, Schema, Table};
 
 /// An open engine: one shard a seat, each on a thread of its own.
 ///
-/// Everything is in memory: the rows are gone when the engine is closed or dropped. An engine may be
-/// shared by threads; each takes a [`Session`] of its own.
+/// An engine that was [built](EngineBuilder::build) keeps its rows in memory: they are gone when it is
+/// closed or dropped. One that was [opened](Engine::open) keeps them in the files of a directory. An
+/// engine may be shared by threads; each takes a [`Session`] of its own.
 ///
 /// ```
 /// use ancile::{Engine, Schema, SurrogateId, Verbs};
@@ -39,13 +43,14 @@ use crate::table::{Row, Schema, Table};
 /// let mut session = engine.session()?;
 /// session.insert_keyed(&accounts, SurrogateId(7), &[100, 0])?;
 /// assert_eq!(session.select(&accounts, SurrogateId(7))?, Some([100, 0]));
-/// engine.close();
+/// engine.close()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Engine {
     peers: Arc<Peers>,
     threads: Vec<ShardThread>,
     registry: Registry,
+    directory: Option<Directory>,
     machine: Machine,
     plan: Plan,
     patience: Patience,
@@ -119,21 +124,29 @@ impl Engine {
         check_outside()?;
         schema.check(name)?;
         schema.width_of::<R>(name)?;
-        let key = self
-            .registry
-            .create(name, &schema, |key| self.create_parts(key, &schema))?;
+        let key = self.registry.create(name, &schema, |key| {
+            let serial = self.next_serial(key)?;
+            self.create_parts(key, serial, &schema)?;
+            self.note_created(name, serial, &schema).or_else(|error| {
+                self.drop_parts(key)?;
+                Err(error)
+            })
+        })?;
         Table::new(key, name, &schema)
     }
 
-    fn create_parts(&self, key: TableKey, schema: &Schema) -> Result<(), TableError> {
-        let (columns, keyed) = (schema.columns().len(), schema.is_keyed());
+    fn create_parts(&self, key: TableKey, serial: u32, schema: &Schema) -> Result<(), TableError> {
+        let shape = TableShape {
+            key,
+            serial,
+            columns: schema.columns().len(),
+            keyed: schema.is_keyed(),
+        };
         // Keys fall on shards by chance: four standard deviations above the mean are enough.
         let mean = schema.rows_expected() as f64 / self.shards() as f64;
         let rows_expected = ((mean + 4.0 * mean.sqrt()).ceil() as u64).min(SLOTS_MAX);
         let created = self.ask_every_shard(move |shard| {
-            shard
-                .catalog
-                .create(key, shard.index, columns, keyed, rows_expected)
+            shard.catalog.create(shape, shard.index, rows_expected)
         })?;
         match created
             .into_iter()
@@ -142,10 +155,15 @@ impl Engine {
         {
             None => Ok(()),
             Some((shard, full)) => {
-                self.ask_every_shard(move |shard| shard.drop_table(key))?;
+                self.drop_parts(key)?;
                 Err(TableError::ArenaFull { shard, full })
             }
         }
+    }
+
+    fn drop_parts(&self, key: TableKey) -> Result<(), TableError> {
+        self.ask_every_shard(move |shard| shard.drop_table(key))
+            .map(drop)
     }
 
     /// Opens a table that exists, with rows of a type that fits its columns.
@@ -159,8 +177,8 @@ impl Engine {
     pub fn drop_table(&self, name: &str) -> Result<(), TableError> {
         check_outside()?;
         self.registry.remove(name, |key| {
-            self.ask_every_shard(move |shard| shard.drop_table(key))
-                .map(drop)
+            self.note_dropped(name)?;
+            self.drop_parts(key)
         })
     }
 
@@ -211,9 +229,26 @@ impl Engine {
             .map_err(unanswered)
     }
 
-    /// Closes the engine: what was sent is executed, resident work runs to its end, the threads end.
-    /// Dropping the engine does the same.
-    pub fn close(self) {}
+    /// Closes the engine: what was sent is executed, resident work runs to its end, the threads end,
+    /// and files are written to their disk and marked as closed. Dropping the engine does the same, and
+    /// cannot tell of a file that could not be written.
+    pub fn close(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        for mailbox in &self.peers.mailboxes {
+            mailbox.send(Command::Close);
+        }
+        if is_inside_shard() {
+            return Ok(());
+        }
+        let mut result = Ok(());
+        for thread in &mut self.threads {
+            result = result.and(thread.join().map_err(Error::Storage));
+        }
+        result
+    }
 
     /// Runs something on every shard's thread, outside the operation path.
     fn ask_every_shard<T: Send + 'static>(
@@ -264,11 +299,7 @@ fn unanswered(error: TableError) -> Error {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        for mailbox in &self.peers.mailboxes {
-            mailbox.send(Command::Close);
-        }
-        if !is_inside_shard() {
-            self.threads.iter_mut().for_each(ShardThread::join);
-        }
+        // What could not be written is found open by whoever opens it next.
+        let _ = self.end();
     }
 }

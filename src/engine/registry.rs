@@ -53,6 +53,18 @@ impl Places {
 }
 
 impl Registry {
+    /// A registry of tables that exist; the key of each, in order.
+    pub(super) fn of<'a>(
+        tables: impl Iterator<Item = (&'a str, &'a Schema)>,
+    ) -> Result<(Self, Vec<TableKey>), TableError> {
+        let registry = Self::default();
+        let mut keys = Vec::new();
+        for (name, schema) in tables {
+            keys.push(registry.create(name, schema, |_| Ok(()))?);
+        }
+        Ok((registry, keys))
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (TableKey, Schema)>> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }

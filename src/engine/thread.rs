@@ -12,11 +12,11 @@ use ancile_topology::{
 use crossbeam_queue::SegQueue;
 
 use super::task::{Task, Work};
-use crate::arena::{Arena, Binding, Heap, MapOptions};
+use crate::arena::{Arena, ArenaFile, Binding, FileError, Heap, MapOptions};
 use crate::error::OpenError;
 use crate::limits::HEAP_BYTES;
 use crate::session::{Inside, Link, Patience, Peers, Resident, enter_shard, with_waker};
-use crate::shard::{Inbox, Mailbox, Shard, panic_message};
+use crate::shard::{Inbox, Mailbox, Shard, TableShape, panic_message};
 
 /// What a shard's thread is to do before it serves.
 #[derive(Clone)]
@@ -25,14 +25,26 @@ pub(super) struct Start {
     pub(super) seat: Seat,
     pub(super) pin: bool,
     pub(super) map: MapOptions,
+    pub(super) memory: Memory,
     /// While it serves, and while its resident work waits.
     pub(super) patience: Patience,
     pub(super) resident_patience: Patience,
 }
 
+/// Where a shard's rows live.
+#[derive(Clone)]
+pub(super) enum Memory {
+    /// In memory of the process.
+    Own,
+    /// In a file, which is made.
+    NewFile(ArenaFile),
+    /// In a file that has these tables.
+    File(ArenaFile, Arc<[TableShape]>),
+}
+
 /// A shard's thread, from outside.
 pub(super) struct ShardThread {
-    handle: Option<JoinHandle<()>>,
+    handle: Option<JoinHandle<Result<(), String>>>,
     work: Arc<SegQueue<Work>>,
     pin_error: Option<String>,
 }
@@ -66,17 +78,16 @@ impl ShardThread {
                 .pin
                 .then(|| pin_current_thread(start.seat.pu).err())
                 .flatten();
-            let heap = Heap::new(start.map.node, HEAP_BYTES);
-            match Arena::new(&start.map) {
+            match start.shard() {
                 Err(error) => {
-                    let _ = sender.send(Err(OpenError::Memory {
-                        shard,
-                        reason: error.to_string(),
-                    }));
+                    // The others wait for nobody who never began.
+                    start.peers.retire();
+                    let _ = sender.send(Err(error));
+                    Ok(())
                 }
-                Ok(arena) => {
+                Ok(shard) => {
                     let _ = sender.send(Ok(pin_error.map(|error| error.to_string())));
-                    serve(start, arena, &heap, &queue);
+                    serve(start, shard, &queue)
                 }
             }
         };
@@ -109,10 +120,12 @@ impl ShardThread {
         task
     }
 
-    pub(super) fn join(&mut self) {
-        if let Some(handle) = self.handle.take() {
+    /// Waits for the thread's end; says why the shard's file could not be closed.
+    pub(super) fn join(&mut self) -> Result<(), String> {
+        match self.handle.take() {
             // A shard that failed has told its clients; its panic was caught.
-            let _ = handle.join();
+            Some(handle) => handle.join().unwrap_or(Ok(())),
+            None => Ok(()),
         }
     }
 
@@ -133,6 +146,58 @@ impl ShardThread {
     }
 }
 
+impl Start {
+    /// The shard, with its memory, and what is in it.
+    fn shard(&self) -> Result<Shard, OpenError> {
+        let index = self.seat.shard;
+        let refused = |error: FileError| match error {
+            FileError::Map(error) => OpenError::Memory {
+                shard: index,
+                reason: error.to_string(),
+            },
+            FileError::Io {
+                path,
+                doing,
+                source,
+            } => OpenError::Directory {
+                path,
+                doing,
+                source,
+            },
+            FileError::Foreign { path } | FileError::Misplaced { path } => OpenError::Damaged {
+                reason: format!("{}", FileError::Misplaced { path: path.clone() }),
+                path,
+            },
+            FileError::Version { path, found, reads } => OpenError::Version { path, found, reads },
+            FileError::Damaged { path, reason } => OpenError::Damaged { path, reason },
+            FileError::NeedsSalvage { path } => OpenError::NeedsSalvage { path },
+        };
+        let (arena, opened) = match &self.memory {
+            Memory::Own => {
+                let arena = Arena::new(&self.map).map_err(|error| refused(error.into()))?;
+                (arena, None)
+            }
+            Memory::NewFile(file) => (file.create(&self.map).map_err(refused)?.arena, None),
+            Memory::File(file, tables) => {
+                let opened = file.open(&self.map).map_err(refused)?;
+                (opened.arena, Some((file, tables, opened.entries)))
+            }
+        };
+        let heap = Heap::new(self.map.node, HEAP_BYTES);
+        let clock = Arc::clone(&self.peers.clock);
+        let mut shard = Shard::new(index, &self.peers.mailboxes, clock, arena, &heap);
+        if let Some((file, tables, entries)) = opened {
+            shard
+                .open(tables, entries)
+                .map_err(|reason| OpenError::Damaged {
+                    path: file.path.clone(),
+                    reason,
+                })?;
+        }
+        Ok(shard)
+    }
+}
+
 impl Rising {
     /// Waits until the shard has its memory.
     pub(super) fn ready(mut self) -> Result<ShardThread, OpenError> {
@@ -142,7 +207,7 @@ impl Rising {
                 Ok(self.thread)
             }
             Ok(Err(error)) => {
-                self.thread.join();
+                let _ = self.thread.join();
                 Err(error)
             }
             Err(_) => Err(OpenError::Placement(
@@ -172,7 +237,7 @@ fn sleep(micros: Option<u64>) {
 }
 
 /// Serves until the shard is closed, or has failed.
-fn serve(start: Start, arena: Arena, heap: &Heap, work: &SegQueue<Work>) {
+fn serve(start: Start, mut shard: Shard, work: &SegQueue<Work>) -> Result<(), String> {
     let Start {
         peers,
         seat,
@@ -183,13 +248,6 @@ fn serve(start: Start, arena: Arena, heap: &Heap, work: &SegQueue<Work>) {
     let mailbox = Arc::clone(&peers.mailboxes[seat.shard]);
     with_waker(|waker| mailbox.set_waker(waker.clone()));
     let mut inbox = Inbox::new(Arc::clone(&mailbox));
-    let mut shard = Shard::new(
-        seat.shard,
-        &peers.mailboxes,
-        Arc::clone(&peers.clock),
-        arena,
-        heap,
-    );
     let mut link = Link::new(Arc::clone(&peers), seat.shard);
     let served = catch_unwind(AssertUnwindSafe(|| {
         let mut idle = 0;
@@ -226,8 +284,11 @@ fn serve(start: Start, arena: Arena, heap: &Heap, work: &SegQueue<Work>) {
             }
         }
     }));
-    if let Err(payload) = served {
-        mailbox.fail(panic_message(payload));
+    // The file of a shard that has failed is left as it is: whoever opens it undoes what was half done.
+    let mut closed = Ok(());
+    match served {
+        Ok(()) => closed = shard.close(),
+        Err(payload) => mailbox.fail(panic_message(payload)),
     }
     drop(link);
     if !shard.is_retired {
@@ -235,6 +296,7 @@ fn serve(start: Start, arena: Arena, heap: &Heap, work: &SegQueue<Work>) {
     }
     inbox.end(shard.into_outbox());
     while work.pop().is_some() {}
+    closed
 }
 
 /// Reads back what the calling shard has: run on its own thread.

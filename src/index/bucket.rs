@@ -60,18 +60,32 @@ impl Bucket {
         self.reach
     }
 
-    /// Takes a free entry, if there is one.
+    /// A free entry, if there is one.
     #[inline(always)]
-    pub(super) fn insert(&mut self, tag: u16, slot: u32) -> bool {
+    pub(super) fn vacancy(&self) -> Option<usize> {
         let free = self.matches(0);
-        if free == 0 {
-            return false;
-        }
-        let entry = free.trailing_zeros() as usize;
+        (free != 0).then(|| free.trailing_zeros() as usize)
+    }
+
+    /// Takes a free entry.
+    #[inline(always)]
+    pub(super) fn set(&mut self, entry: usize, tag: u16, slot: u32) {
         self.tags[entry] = tag;
         self.slots[entry] = slot;
-        true
     }
+
+    /// Where in a bucket the tag of an entry is.
+    pub(super) const fn tag_offset(entry: usize) -> usize {
+        std::mem::offset_of!(Self, tags) + entry * size_of::<u16>()
+    }
+
+    /// Where in a bucket the slot of an entry is.
+    pub(super) const fn slot_offset(entry: usize) -> usize {
+        std::mem::offset_of!(Self, slots) + entry * size_of::<u32>()
+    }
+
+    /// Where in a bucket its overflow is counted, in one word.
+    pub(super) const OVERFLOW_OFFSET: usize = std::mem::offset_of!(Self, displaced);
 
     #[inline(always)]
     pub(super) fn clear(&mut self, entry: usize) {
@@ -81,17 +95,22 @@ impl Bucket {
     /// Notes that a key of this bucket went `distance` buckets farther.
     #[inline(always)]
     pub(super) fn displace(&mut self, distance: u16) {
-        self.displaced += 1;
+        self.displaced = self.displaced.saturating_add(1);
         self.reach = self.reach.max(distance);
     }
 
     /// Notes that a displaced key is gone.
     #[inline(always)]
     pub(super) fn replace_one(&mut self) {
-        self.displaced -= 1;
+        self.displaced = self.displaced.saturating_sub(1);
         if self.displaced == 0 {
             self.reach = 0;
         }
+    }
+
+    /// Entries in use.
+    pub(super) fn len(&self) -> u32 {
+        BUCKET_ENTRIES as u32 - self.matches(0).count_ones()
     }
 
     /// The slots in use.

@@ -33,9 +33,9 @@ mod segment;
 #[cfg(test)]
 mod test;
 
-use crate::arena::Arena;
+use crate::arena::{Arena, Entry as UsedExtent};
 use crate::error::ArenaFull;
-use segment::Segment;
+use segment::{Range, Segment};
 
 /// Keys that a bucket holds on average before its segment grows: 6.2 of 10.
 const KEYS_PER_BUCKET_TENTHS: u64 = 62;
@@ -56,8 +56,9 @@ const DEPTH_MAX: u32 = 24;
 
 /// Where the keys are: the rows of the table.
 pub(crate) trait Keys {
-    /// The key of a row that the index refers to.
-    fn key(&self, slot: u32) -> u64;
+    /// The key of a row that the index refers to; none of a slot that never was, as a damaged file may
+    /// name one.
+    fn key(&self, slot: u32) -> Option<u64>;
     /// Starts reading that key's memory.
     fn prefetch(&self, slot: u32);
 }
@@ -67,6 +68,8 @@ pub(crate) struct HashIndex {
     /// `1 << depth` entries; neighbours may name the same segment.
     directory: Vec<Entry>,
     segments: Vec<Segment>,
+    /// The serial of the table.
+    owner: u32,
     depth: u32,
     keys: u64,
     bytes: u64,
@@ -122,8 +125,13 @@ pub(crate) struct Vacancy {
 }
 
 impl HashIndex {
-    /// An index with room for `keys_expected`, growing beyond it as needed.
-    pub(crate) fn new(arena: &mut Arena, keys_expected: u64) -> Result<Self, ArenaFull> {
+    /// An index with room for `keys_expected`, growing beyond it as needed, of the table with the
+    /// serial `owner`.
+    pub(crate) fn new(
+        arena: &mut Arena,
+        owner: u32,
+        keys_expected: u64,
+    ) -> Result<Self, ArenaFull> {
         let buckets = (keys_expected * 10)
             .div_ceil(KEYS_PER_BUCKET_PRESIZED_TENTHS)
             .max(u64::from(SEGMENT_BUCKETS_MIN));
@@ -139,17 +147,20 @@ impl HashIndex {
                 asked_bytes,
                 used_bytes,
                 bound_bytes,
+                is_disk: false,
             });
         }
         let mut index = Self {
             directory: Vec::new(),
             segments: Vec::new(),
+            owner,
             depth,
             keys: 0,
             bytes: 0,
         };
-        for _ in 0..1_u32 << depth {
-            match Segment::new(arena, count, depth) {
+        for number in 0..1_u64 << depth {
+            let prefix = ((number << 32) >> depth) as u32;
+            match Segment::new(arena, owner, Range { prefix, depth }, count) {
                 Ok(segment) => index.add(segment),
                 Err(full) => {
                     index.release(arena);
@@ -160,21 +171,57 @@ impl HashIndex {
         Ok(index)
     }
 
+    /// The index that extents of an opened arena hold; none, if they cannot be one.
+    pub(crate) fn open(arena: &Arena, owner: u32, extents: &[UsedExtent]) -> Option<Self> {
+        let mut segments: Vec<Segment> = extents
+            .iter()
+            .map(|&entry| Segment::open(arena, entry))
+            .collect::<Option<_>>()?;
+        segments.sort_unstable_by_key(|segment| segment.range().prefix);
+        let depth = segments.iter().map(|segment| segment.range().depth).max()?;
+        let mut index = Self {
+            directory: Vec::with_capacity(1 << depth),
+            segments: Vec::new(),
+            owner,
+            depth,
+            keys: 0,
+            bytes: 0,
+        };
+        for segment in segments {
+            let Range { prefix, depth } = segment.range();
+            // Each begins where the one before it ends.
+            if (u64::from(prefix) << index.depth) >> 32 != index.directory.len() as u64 {
+                return None;
+            }
+            let span = 1 << (index.depth - depth);
+            let entry = index.entry_of(&segment);
+            index.directory.resize(index.directory.len() + span, entry);
+            index.bytes += segment.bytes();
+            index.segments.push(segment);
+        }
+        (index.directory.len() == 1 << index.depth).then_some(index)
+    }
+
     fn add(&mut self, segment: Segment) {
         self.bytes += segment.bytes();
-        self.directory.push(Entry {
-            segment: self.segments.len() as u32,
-            depth: segment.depth(),
-            buckets: segment.buckets(),
-        });
+        self.directory.push(self.entry_of(&segment));
         self.segments.push(segment);
     }
 
-    /// Gives all memory back.
+    /// The directory's entry of the segment that is added next.
+    fn entry_of(&self, segment: &Segment) -> Entry {
+        Entry {
+            segment: self.segments.len() as u32,
+            depth: segment.range().depth,
+            buckets: segment.buckets(),
+        }
+    }
+
+    /// Gives all memory back, of an index that no catalog names any more: it need not go at once.
     pub(crate) fn release(&mut self, arena: &mut Arena) {
         self.directory.clear();
         for segment in self.segments.drain(..) {
-            segment.release(arena);
+            segment.release_in_turn(arena);
         }
         self.bytes = 0;
         self.keys = 0;
@@ -235,7 +282,7 @@ impl HashIndex {
             depth,
         } = self.entry(probe);
         let home = buckets.home(probe.place(), depth);
-        match buckets.find(home, probe.tag(), |slot| keys.key(slot) == probe.key) {
+        match buckets.find(home, probe.tag(), |slot| keys.key(slot) == Some(probe.key)) {
             Some(found) => Ok(found.slot),
             None => Err(Vacancy {
                 segment,
@@ -258,7 +305,14 @@ impl HashIndex {
         if self.segments[vacancy.segment as usize].is_full() {
             vacancy = self.grow(arena, probe, keys)?;
         }
-        vacancy.buckets.insert(vacancy.home, probe.tag(), slot);
+        while !vacancy
+            .buckets
+            .insert(vacancy.home, probe.tag(), slot, |at, bytes| {
+                arena.before(at, bytes)
+            })
+        {
+            vacancy = self.grow(arena, probe, keys)?;
+        }
         self.segments[vacancy.segment as usize].count_up();
         self.keys += 1;
         Ok(())
@@ -266,17 +320,18 @@ impl HashIndex {
 
     /// Removes the entry that refers to `slot`; says whether there was one.
     #[inline(always)]
-    pub(crate) fn remove(&mut self, probe: Probe, slot: u32) -> bool {
+    pub(crate) fn remove(&mut self, arena: &mut Arena, probe: Probe, slot: u32) -> bool {
         let Entry {
             segment,
             buckets,
             depth,
         } = self.entry(probe);
         let home = buckets.home(probe.place(), depth);
-        let removed = buckets.remove(home, probe.tag(), slot);
+        let before = |at, bytes| arena.before(at, bytes);
+        let removed = buckets.remove(home, probe.tag(), slot, before);
         if removed {
             self.segments[segment as usize].count_down();
-            self.keys -= 1;
+            self.keys = self.keys.wrapping_sub(1);
         }
         removed
     }
@@ -310,18 +365,24 @@ impl HashIndex {
         keys: &impl Keys,
     ) -> Result<(), ArenaFull> {
         let number = self.entry(probe).segment;
-        let segment = &self.segments[number as usize];
+        let segment = &mut self.segments[number as usize];
+        segment.count_keys();
+        if !segment.is_full() {
+            return Ok(());
+        }
         let count = segment.buckets().count();
-        let depth = segment.depth();
+        let range = segment.range();
+        let depth = range.depth;
         let larger = count + (count / 4).max(SEGMENT_BUCKETS_MIN);
         if larger <= SEGMENT_BUCKETS_MAX || depth >= DEPTH_MAX {
-            let grown = Segment::new(arena, larger, depth)?;
+            let grown = Segment::new(arena, self.owner, range, larger)?;
             self.replace(arena, number, grown, None, probe, keys);
             return Ok(());
         }
         let half = larger.div_ceil(2);
-        let low = Segment::new(arena, half, depth + 1)?;
-        let high = match Segment::new(arena, half, depth + 1) {
+        let (lower, upper) = range.halves();
+        let low = Segment::new(arena, self.owner, lower, half)?;
+        let high = match Segment::new(arena, self.owner, upper, half) {
             Ok(high) => high,
             Err(full) => {
                 low.release(arena);
@@ -350,23 +411,28 @@ impl HashIndex {
         probe: Probe,
         keys: &impl Keys,
     ) {
-        let old_depth = self.segments[number as usize].depth();
+        let old_depth = self.segments[number as usize].range().depth;
         let split_bit = 31_u32.saturating_sub(old_depth);
         self.segments[number as usize].buckets().drain(
             |slot| keys.prefetch(slot),
             |slot| {
-                let moved = Probe::new(keys.key(slot));
+                let Some(key) = keys.key(slot) else { return };
+                let moved = Probe::new(key);
                 let upper = high.is_some() && moved.place() >> split_bit & 1 == 1;
                 let target = if upper {
                     high.as_mut().unwrap_or(&mut low)
                 } else {
                     &mut low
                 };
-                let home = target.buckets().home(moved.place(), target.depth());
-                target.buckets().insert(home, moved.tag(), slot);
+                let home = target.buckets().home(moved.place(), target.range().depth);
+                let is_in = target.buckets().insert(home, moved.tag(), slot, |_, _| {});
+                debug_assert!(is_in, "a new segment has more room than the old one");
                 target.count_up();
             },
         );
+        for segment in std::iter::once(&low).chain(&high) {
+            segment.tell(arena);
+        }
         let span = 1_usize << (self.depth - old_depth);
         let first = ((u64::from(probe.place()) << self.depth) >> 32) as usize & !(span - 1);
         let low_span = if high.is_some() { span / 2 } else { span };
@@ -386,7 +452,7 @@ impl HashIndex {
     fn name(&mut self, range: std::ops::Range<usize>, number: u32, segment: &Segment) {
         self.directory[range].fill(Entry {
             segment: number,
-            depth: segment.depth(),
+            depth: segment.range().depth,
             buckets: segment.buckets(),
         });
     }

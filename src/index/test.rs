@@ -9,8 +9,8 @@ use crate::error::ArenaFull;
 struct Rows(Vec<u64>);
 
 impl Keys for Rows {
-    fn key(&self, slot: u32) -> u64 {
-        self.0[slot as usize]
+    fn key(&self, slot: u32) -> Option<u64> {
+        self.0.get(slot as usize).copied()
     }
     fn prefetch(&self, _slot: u32) {}
 }
@@ -48,7 +48,7 @@ fn check(index: &HashIndex, rows: &Rows, model: &HashMap<u64, u32>) {
 #[test]
 fn every_key_is_found_through_growth_and_absent_keys_are_not() {
     let mut arena = arena(64 << 20);
-    let mut index = HashIndex::new(&mut arena, 0).unwrap();
+    let mut index = HashIndex::new(&mut arena, 1, 0).unwrap();
     let mut rows = Rows(Vec::new());
     let mut model = HashMap::new();
     for slot in 0..200_000_u32 {
@@ -74,7 +74,7 @@ fn every_key_is_found_through_growth_and_absent_keys_are_not() {
 fn presized_index_does_not_grow_and_stays_small() {
     for keys in [1_u64, 10, 1_000, 12_000, 300_000] {
         let mut arena = arena(64 << 20);
-        let mut index = HashIndex::new(&mut arena, keys).unwrap();
+        let mut index = HashIndex::new(&mut arena, 1, keys).unwrap();
         let used = arena.used_bytes();
         let rows = Rows((0..keys).map(|n| n * n).collect());
         for (slot, &key) in rows.0.iter().enumerate() {
@@ -91,7 +91,7 @@ fn presized_index_does_not_grow_and_stays_small() {
 #[test]
 fn churn_over_many_generations_keeps_the_index_exact() {
     let mut arena = arena(64 << 20);
-    let mut index = HashIndex::new(&mut arena, 1_000).unwrap();
+    let mut index = HashIndex::new(&mut arena, 1, 1_000).unwrap();
     let mut rows = Rows(vec![0; 4_000]);
     let mut model: HashMap<u64, u32> = HashMap::new();
     let mut free: Vec<u32> = (0..4_000).collect();
@@ -101,8 +101,8 @@ fn churn_over_many_generations_keeps_the_index_exact() {
         let key = random % 6_000;
         match model.remove(&key) {
             Some(slot) => {
-                assert!(index.remove(Probe::new(key), slot));
-                assert!(!index.remove(Probe::new(key), slot));
+                assert!(index.remove(&mut arena, Probe::new(key), slot));
+                assert!(!index.remove(&mut arena, Probe::new(key), slot));
                 free.push(slot);
             }
             None => {
@@ -123,7 +123,7 @@ fn churn_over_many_generations_keeps_the_index_exact() {
 #[test]
 fn full_arena_refuses_one_insert_and_harms_nothing() {
     let mut arena = arena(4 << 20);
-    let mut index = HashIndex::new(&mut arena, 0).unwrap();
+    let mut index = HashIndex::new(&mut arena, 1, 0).unwrap();
     let mut rows = Rows(Vec::new());
     let mut model = HashMap::new();
     let full = loop {

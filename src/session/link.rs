@@ -225,6 +225,9 @@ impl Link {
                     Answer::Done(Status::TABLE_GONE, Some(block)) => {
                         taken(&block, Err(Error::TableGone))
                     }
+                    Answer::Done(Status::READ_ONLY, Some(block)) => {
+                        taken(&block, Err(Error::DatabaseReadOnly))
+                    }
                     Answer::Done(_, Some(block)) => taken(&block, Err(self.peers.ended(shard))),
                     Answer::Ended => {
                         for block in lane.abandon() {

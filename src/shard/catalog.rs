@@ -2,11 +2,21 @@
 
 use allocator_api2::vec::Vec;
 
-use crate::arena::{Arena, Heap};
+use crate::arena::{Arena, Entry, Heap};
 use crate::error::{ArenaFull, Error, Result};
 use crate::id::{ShardIndex, TableKey};
-use crate::table::TablePart;
+use crate::table::{PartName, TablePart};
 use crate::transaction::{RowKey, Tables};
+
+/// A table, as the catalog is told of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableShape {
+    pub(crate) key: TableKey,
+    /// Its number in its database.
+    pub(crate) serial: u32,
+    pub(crate) columns: usize,
+    pub(crate) keyed: bool,
+}
 
 pub(crate) struct Catalog {
     tables: Vec<Option<(u32, TablePart)>, Heap>,
@@ -23,12 +33,52 @@ impl Catalog {
 
     pub(crate) fn create(
         &mut self,
-        key: TableKey,
+        shape: TableShape,
         shard: ShardIndex,
-        columns: usize,
-        keyed: bool,
         rows_expected: u64,
     ) -> Result<(), ArenaFull> {
+        let place = self.make_place(shape.key)?;
+        let TableShape { columns, keyed, .. } = shape;
+        let name = shape.name();
+        let table = TablePart::new(&mut self.arena, name, shard, columns, keyed, rows_expected)?;
+        self.tables[place] = Some((shape.key.stamp, table));
+        self.end_scope();
+        Ok(())
+    }
+
+    /// Takes the tables of an opened arena from its extents, and gives back those that belong to the
+    /// shard. What belongs to a table that is not there is left over from its making or dropping, and
+    /// goes.
+    pub(crate) fn open(
+        &mut self,
+        shapes: &[TableShape],
+        shard: ShardIndex,
+        entries: std::vec::Vec<Entry>,
+    ) -> Result<std::vec::Vec<Entry>, String> {
+        let mut by_owner: hashbrown::HashMap<u32, std::vec::Vec<Entry>> = hashbrown::HashMap::new();
+        for entry in entries {
+            by_owner.entry(entry.use_.owner).or_default().push(entry);
+        }
+        for shape in shapes {
+            let place = self
+                .make_place(shape.key)
+                .map_err(|full| full.to_string())?;
+            let TableShape { columns, keyed, .. } = *shape;
+            let extents = by_owner.remove(&shape.serial).unwrap_or_default();
+            let name = shape.name();
+            let table = TablePart::open(&self.arena, name, shard, columns, keyed, &extents)?;
+            self.tables[place] = Some((shape.key.stamp, table));
+        }
+        let own = by_owner.remove(&0).unwrap_or_default();
+        for entry in by_owner.into_values().flatten() {
+            self.arena.release_in_turn(entry.extent);
+        }
+        self.end_scope();
+        Ok(own)
+    }
+
+    /// Makes sure that the catalog has a table's place.
+    fn make_place(&mut self, key: TableKey) -> Result<usize, ArenaFull> {
         let at = key.index as usize;
         if at >= self.tables.len() {
             let more = at + 1 - self.tables.len();
@@ -36,6 +86,7 @@ impl Catalog {
                 asked_bytes: (more * size_of::<Option<(u32, TablePart)>>()) as u64,
                 used_bytes: self.arena.used_bytes(),
                 bound_bytes: self.arena.bound_bytes(),
+                is_disk: false,
             })?;
             self.tables.resize_with(at + 1, || None);
         }
@@ -43,9 +94,25 @@ impl Catalog {
             self.tables[at].is_none(),
             "the engine gives out free places"
         );
-        let table = TablePart::new(&mut self.arena, shard, columns, keyed, rows_expected)?;
-        self.tables[at] = Some((key.stamp, table));
-        Ok(())
+        Ok(at)
+    }
+
+    /// Ends a scope: what was changed since the last end stays, all of it, whatever becomes of the
+    /// process.
+    #[inline]
+    pub(crate) fn end_scope(&mut self) {
+        if self.arena.is_logged() {
+            self.end_logged_scope();
+        }
+    }
+
+    fn end_logged_scope(&mut self) {
+        for place in self.arena.touched() {
+            if let Some(Some((_, table))) = self.tables.get_mut(place as usize) {
+                table.save(&mut self.arena);
+            }
+        }
+        self.arena.end_scope();
     }
 
     /// Places of the catalog in use or free.
@@ -60,6 +127,7 @@ impl Catalog {
             && let Some((_, table)) = self.tables[key.index as usize].take()
         {
             table.release(&mut self.arena);
+            self.end_scope();
             self.arena.purge();
         }
     }
@@ -90,8 +158,24 @@ impl Catalog {
         }
     }
 
+    /// The table with this number in its database, while an opened arena is brought in order.
+    pub(super) fn by_serial(&mut self, serial: u32) -> Option<(&mut TablePart, &mut Arena)> {
+        let mut tables = self.tables.iter_mut().flatten();
+        let (_, table) = tables.find(|(_, table)| table.serial() == serial)?;
+        Some((table, &mut self.arena))
+    }
+
     pub(crate) fn arena(&mut self) -> &mut Arena {
         &mut self.arena
+    }
+}
+
+impl TableShape {
+    fn name(&self) -> PartName {
+        PartName {
+            place: self.key.index,
+            serial: self.serial,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::id::SurrogateId;
 #[cfg(test)]
 use crate::table::watch::{self, What};
-use crate::table::{Dynamic, Place, Single, TablePart};
+use crate::table::{Dynamic, Place, TablePart, Together};
 use crate::transaction::mutant::{self, Mutant};
 use crate::transaction::{
     Action, Added, Baton, Cause, EntryId, Expected, Found, IntentsFull, Mode, NEVER, Operation,
@@ -83,7 +83,11 @@ impl Shard {
         if baton.purpose == Purpose::Validate && mutant::is(Mutant::ValidationUnguarded) {
             return self.proceed(baton);
         }
-        if baton.parts.len() == 1 && baton.purpose != Purpose::Lease && self.intents.is_empty() {
+        if baton.parts.len() == 1
+            && baton.purpose != Purpose::Lease
+            && self.intents.is_empty()
+            && !self.is_large(&baton.parts[0])
+        {
             self.decide_alone(&mut baton);
             return self.go_home(baton);
         }
@@ -212,7 +216,10 @@ impl Shard {
         if baton.deadline != NEVER && self.now() >= baton.deadline {
             baton.fail(&Error::TimedOut);
         }
-        if baton.parts.len() == 1 && baton.purpose == Purpose::Commit {
+        if baton.parts.len() == 1
+            && baton.purpose == Purpose::Commit
+            && !self.is_large(&baton.parts[0])
+        {
             self.decide_alone(&mut baton);
             self.intents.release(baton.parts[0].entry);
             return self.go_home(baton);
@@ -222,6 +229,11 @@ impl Shard {
                 self.check(&mut baton);
                 if mutant::is(Mutant::DecidedTooSoon) {
                     decide(&mut baton);
+                }
+                if baton.is_open()
+                    && let Err(error) = self.keep(&mut baton)
+                {
+                    baton.fail(&error);
                 }
                 if baton.is_last() || !baton.is_open() && !baton.is_leased {
                     decide(&mut baton);
@@ -263,6 +275,27 @@ impl Shard {
         }
     }
 
+    /// Sees to it that a crash leaves a proposal whole: what is to be done here outlives it, and at the
+    /// last participant there is room for the decision.
+    fn keep(&mut self, baton: &mut Baton) -> Result<(), Error> {
+        if !self.catalog.arena().is_logged() {
+            return Ok(());
+        }
+        let is_large = self.is_large(&baton.parts[baton.step]);
+        if !baton.is_last() || is_large {
+            self.prepare_part(baton)?;
+        }
+        if baton.is_last()
+            && let Some(ticket) = baton.ticket
+        {
+            self.expect_decision(ticket)?;
+        }
+        if !baton.is_last() || is_large {
+            self.catalog.end_scope();
+        }
+        Ok(())
+    }
+
     /// Decides transactions that only this shard takes part in, one after the other.
     fn decide_alone(&mut self, baton: &mut Baton) {
         #[cfg(test)]
@@ -286,7 +319,11 @@ impl Shard {
             for (operation, &spot) in operations.iter().zip(&*spots) {
                 self.conclude(operation, spot, cells, verdict);
             }
+            if self.catalog.arena().is_scope_long() {
+                self.catalog.end_scope();
+            }
         }
+        self.catalog.end_scope();
         decide(baton);
     }
 
@@ -309,6 +346,10 @@ impl Shard {
     /// Checks one operation of a transaction that nothing speaks against so far; its slot.
     fn check_into(&mut self, verdict: &mut Verdict, operation: &Operation, cells: &[u64]) -> Spot {
         if !verdict.is_open() {
+            return Spot::Nowhere;
+        }
+        if operation.action.changes() && self.catalog.arena().is_copy() {
+            *verdict = Verdict::failed(Error::DatabaseReadOnly);
             return Spot::Nowhere;
         }
         self.check_one(operation, cells).unwrap_or_else(|other| {
@@ -340,7 +381,7 @@ impl Shard {
         let place = match operation.target {
             Target::Key(key) => part.reserve_row(arena, Some(key), row),
             Target::New => part.reserve_row(arena, None, row),
-            Target::Reserved(id) => part.fill_reserved(id, row).ok_or(Error::TableGone),
+            Target::Reserved(id) => part.fill_reserved(arena, id, row).ok_or(Error::TableGone),
             Target::Direct(_) => return Ok(found),
         };
         place
@@ -359,7 +400,7 @@ impl Shard {
             Spot::Reserved(slot) => {
                 let place = part.place(slot);
                 if verdict.is_committed() {
-                    part.confirm_row(place);
+                    part.confirm_row(arena, place);
                 } else if !operation.is_clients_slot && !mutant::is(Mutant::InsertsKept) {
                     part.cancel_row(arena, place);
                 }
@@ -373,14 +414,14 @@ impl Shard {
         }
         match operation.action {
             Action::Check => {}
-            Action::Delete => part.delete(arena, place, &mut Single),
+            Action::Delete => part.delete(arena, place, &mut Together),
             Action::Update { start } | Action::Insert { start } | Action::Upsert { start } => {
-                part.update(width, place, &mut Single, |row| {
+                part.update(arena, width, place, &mut Together, |row| {
                     row.copy_from_slice(&cells[start as usize..][..row.len()]);
                 });
             }
             Action::Set { start, count } => {
-                part.update(width, place, &mut Single, |row| {
+                part.update(arena, width, place, &mut Together, |row| {
                     for (column, value) in pairs(cells, start, count) {
                         row[column] = value;
                     }
@@ -393,20 +434,30 @@ impl Shard {
     fn settle(&mut self, mut baton: Baton) {
         #[cfg(test)]
         watch::act_for(baton.author);
+        if baton.is_last() && baton.purpose == Purpose::Commit {
+            self.note_decision(&baton);
+        }
         let proposal = &mut *baton;
         let Part {
             operations,
             cells,
             spots,
             entry,
+            kept,
             ..
         } = &mut proposal.parts[proposal.step];
         if proposal.purpose == Purpose::Commit {
+            let may_pause = kept.is_some();
             for (operation, &spot) in operations.iter().zip(&*spots) {
                 let verdict = &proposal.verdicts[operation.member as usize];
                 self.conclude(operation, spot, cells, verdict);
+                if may_pause && self.catalog.arena().is_scope_long() {
+                    self.catalog.end_scope();
+                }
             }
         }
+        self.forget_part(kept.take());
+        self.catalog.end_scope();
         self.intents
             .release(std::mem::replace(entry, EntryId::NONE));
         self.turn_back(baton);
@@ -424,7 +475,12 @@ impl Shard {
     }
 
     /// The end of a proposal's way: its client sees the verdicts.
-    fn go_home(&mut self, baton: Baton) {
+    fn go_home(&mut self, mut baton: Baton) {
+        if let Some(ticket) = baton.ticket.take()
+            && ticket.shard == self.index
+        {
+            self.kept.give_back(ticket);
+        }
         self.note_verdicts(baton.purpose, &baton.verdicts);
         drop(baton);
     }

@@ -95,7 +95,13 @@ impl Context<'_> {
     /// Reserves a place for a row of a table without keys.
     pub(crate) fn reserve_place(&mut self, table: TableKey) -> Result<DirectId> {
         let (part, arena) = self.shard.catalog.table(table)?;
-        part.reserve_place(arena)
+        let id = part.reserve_place(arena)?;
+        let serial = part.serial();
+        if let Err(full) = self.shard.note_reserved(serial, id) {
+            self.shard.cancel_place(table, id);
+            return Err(full.into());
+        }
+        Ok(id)
     }
 
     /// Gives back a reserved place.
@@ -199,6 +205,7 @@ impl Shard {
     pub(crate) fn cancel_place(&mut self, table: TableKey, id: DirectId) {
         if let Ok((part, arena)) = self.catalog.table(table) {
             part.cancel_place(arena, id);
+            part.end_scope(arena);
         }
     }
 
@@ -218,6 +225,7 @@ impl Shard {
             Ok(Ok(_)) => self.undo.commit(&mut self.catalog),
             Ok(Err(_)) | Err(_) => self.undo.roll_back(&mut self.catalog)?,
         }
+        self.catalog.end_scope();
         result
     }
 }

@@ -41,6 +41,8 @@ impl Status {
     pub(crate) const TABLE_GONE: Self = Self(3);
     /// Not executed: the shard has ended.
     pub(crate) const ENDED: Self = Self(4);
+    /// Not executed: the database is open for reading only.
+    pub(crate) const READ_ONLY: Self = Self(5);
 
     pub(crate) fn is_answer(self) -> bool {
         self.0 > Self::WAITING.0

@@ -19,6 +19,7 @@ mod catalog;
 mod chain;
 mod context;
 mod inbox;
+mod kept;
 mod lane;
 mod outbox;
 mod parcel;
@@ -34,13 +35,15 @@ use crate::id::{DirectId, RowId, ShardIndex, TableKey};
 use crate::table::{Row, Table};
 use crate::transaction::mutant::{self, Mutant};
 use crate::transaction::{EntryId, Intents, IntentsFull, Mode, NEVER, RowKey, UndoLog};
-pub(crate) use catalog::Catalog;
+pub(crate) use catalog::{Catalog, TableShape};
 use chain::Holder;
 pub use context::Context;
 pub(crate) use context::{Fetched, Reach, Shipped, Sighting, panic_message};
 pub(crate) use inbox::Delivery;
 use inbox::Prompt;
 pub(crate) use inbox::{Command, Inbox, Mailbox};
+pub(crate) use kept::Decisions;
+use kept::Kept;
 pub(crate) use lane::{LaneMemory, ServerLane, Status};
 pub(crate) use outbox::{Outbox, Relay};
 pub(crate) use parcel::Parcel;
@@ -58,6 +61,7 @@ pub(crate) struct Shard {
     pub(crate) shards: usize,
     pub(crate) catalog: Catalog,
     undo: UndoLog,
+    kept: Kept,
     intents: Intents<Holder>,
     outbox: Outbox,
     clock: Clock,
@@ -92,6 +96,7 @@ impl Shard {
             shards: mailboxes.len(),
             catalog: Catalog::new(arena, heap),
             undo: UndoLog::new(heap),
+            kept: Kept::default(),
             intents: Intents::new(heap),
             outbox: Outbox::new(mailboxes, false),
             clock,

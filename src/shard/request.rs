@@ -183,6 +183,9 @@ unsafe fn run_block<W: Width, I: RowId>(
         request.layout.clear_outcomes(request.memory, count);
         request.layout.view(request.memory, count, request.verbs)
     };
+    if arena.is_copy() && !matches!(block.verbs, Verbs::All(Verb::Select)) {
+        return Status::READ_ONLY;
+    }
     block.rolling = rolling;
     prefetch_range(block.ids.as_ptr().cast(), size_of_val(block.ids));
     if !matches!(block.verbs, Verbs::All(Verb::Select | Verb::Delete)) {
@@ -196,6 +199,7 @@ unsafe fn run_block<W: Width, I: RowId>(
         shard.tally.sample::<I>(request.table, table, block.ids);
     }
     table.run::<W, I>(arena, width, &mut block);
+    table.end_scope(arena);
     Status::DONE
 }
 

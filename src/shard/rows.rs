@@ -30,21 +30,35 @@ pub struct Rows<'a, R: Row> {
     rolling: Rolling<'a>,
 }
 
+/// Whether rows may be changed.
+#[inline]
+fn check_writable(arena: &Arena) -> Result<()> {
+    if arena.is_copy() {
+        Err(Error::DatabaseReadOnly)
+    } else {
+        Ok(())
+    }
+}
+
 /// Runs an operation with the images that its transaction needs.
 macro_rules! with_images {
-    ($rows:expr, |$images:ident| $operation:expr) => {
+    ($rows:expr, |$images:ident| $operation:expr) => {{
+        check_writable($rows.arena)?;
         match &mut $rows.undo {
             None => {
                 let $images = &mut Single;
-                $operation
+                let result = $operation;
+                $rows.part.end_scope($rows.arena);
+                result
             }
             Some(undo) => {
                 undo.reserve($rows.width.cells())?;
+                $rows.arena.prepare($rows.part.row_bytes())?;
                 let $images = &mut undo.of_table($rows.key.index);
                 $operation
             }
         }
-    };
+    }};
 }
 
 impl<'a, R: Row> Rows<'a, R> {
@@ -91,9 +105,9 @@ impl<'a, R: Row> Rows<'a, R> {
             self.part
                 .insert(self.arena, self.width, key, images, |cells| {
                     row.store(cells)
-                })?
+                })
         });
-        Ok(self.part.id(place))
+        Ok(self.part.id(place?))
     }
 
     /// The row, if there is one.
@@ -285,6 +299,7 @@ impl<'a, R: Row> Rows<'a, R> {
         self.check_id::<I>()?;
         check_lengths("ids and rows", ids.len(), rows.len())?;
         rows.iter().try_for_each(|row| self.check_row(row))?;
+        check_writable(self.arena)?;
         let mut updated = 0;
         if self.undo.is_some() {
             for (&id, row) in ids.iter().zip(rows) {
@@ -292,7 +307,7 @@ impl<'a, R: Row> Rows<'a, R> {
             }
             return Ok(updated);
         }
-        let width = self.width;
+        let (width, arena) = (self.width, &mut *self.arena);
         self.part.each(
             width,
             self.rolling,
@@ -300,11 +315,14 @@ impl<'a, R: Row> Rows<'a, R> {
             |at| ids[at],
             |part, at, place| {
                 if let Some(place) = place {
-                    part.update(width, place, &mut Single, |cells| rows[at].store(cells));
+                    part.update(arena, width, place, &mut Single, |cells| {
+                        rows[at].store(cells)
+                    });
                     updated += 1;
                 }
             },
         );
+        self.part.end_scope(self.arena);
         Ok(updated)
     }
 
@@ -312,6 +330,7 @@ impl<'a, R: Row> Rows<'a, R> {
     #[inline]
     pub fn delete_batch<I: RowId>(&mut self, ids: &[I]) -> Result<usize> {
         self.check_id::<I>()?;
+        check_writable(self.arena)?;
         let mut deleted = 0;
         if self.undo.is_some() {
             for &id in ids {
@@ -335,6 +354,7 @@ impl<'a, R: Row> Rows<'a, R> {
                 }
             },
         );
+        self.part.end_scope(self.arena);
         Ok(deleted)
     }
 
@@ -343,6 +363,7 @@ impl<'a, R: Row> Rows<'a, R> {
     #[inline]
     pub fn insert_batch(&mut self, rows: &[R], ids: &mut Vec<DirectId>) -> Result<()> {
         rows.iter().try_for_each(|row| self.check_row(row))?;
+        check_writable(self.arena)?;
         ids.reserve(rows.len());
         if self.undo.is_some() {
             for row in rows {
@@ -364,6 +385,7 @@ impl<'a, R: Row> Rows<'a, R> {
         let fill = |at: usize, cells: &mut [u64]| rows[at].store(cells);
         self.part
             .insert_each(self.arena, self.width, rows.len(), fill, done);
+        self.part.end_scope(self.arena);
         result
     }
 
@@ -375,6 +397,7 @@ impl<'a, R: Row> Rows<'a, R> {
         check_lengths("keys and rows", keys.len(), rows.len())?;
         rows.iter().try_for_each(|row| self.check_row(row))?;
         keys.iter().try_for_each(|&key| self.check_owner(key))?;
+        check_writable(self.arena)?;
         let (mut inserted, mut result) = (0, Ok(()));
         let mut done = |made: Result<()>| {
             match made {
@@ -404,6 +427,7 @@ impl<'a, R: Row> Rows<'a, R> {
             };
             self.part
                 .insert_each_key(means, self.rolling, keys.len(), key_at, fill, done);
+            self.part.end_scope(self.arena);
         }
         result.map(|()| inserted)
     }
@@ -427,11 +451,15 @@ impl<'a, R: Row> Rows<'a, R> {
             return Err(Error::TableGone);
         }
         self.check_owners(operations)?;
+        if operations.changes() {
+            check_writable(self.arena)?;
+        }
         let (width, count) = (self.width, operations.len());
         let key = self.key.index;
         if let Some(undo) = &mut self.undo {
             for at in 0..count {
                 undo.reserve(width.cells())?;
+                self.arena.prepare(self.part.row_bytes())?;
                 let place = self.part.find(operations.id(at));
                 let means = Means {
                     arena: self.arena,
@@ -461,6 +489,7 @@ impl<'a, R: Row> Rows<'a, R> {
                 });
             },
         );
+        self.part.end_scope(self.arena);
         Ok(())
     }
 
@@ -478,7 +507,7 @@ impl<'a, R: Row> Rows<'a, R> {
     fn change(&mut self, place: Place, change: impl FnOnce(&mut [u64])) -> Result<()> {
         with_images!(self, |images| self
             .part
-            .update(self.width, place, images, change));
+            .update(self.arena, self.width, place, images, change));
         Ok(())
     }
 

@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::id::{ShardIndex, TableKey, hash};
 use crate::limits::LEASE_MICROS;
 use crate::session::{Host, Lane, Link, Peers, Port};
-use crate::shard::{Delivery, Inbox, Mailbox, Shard};
+use crate::shard::{Delivery, Inbox, Mailbox, Shard, TableShape};
 use crate::table::{Row, Schema, Table, watch};
 use crate::transaction::Stub;
 use strand::Turns;
@@ -185,12 +185,15 @@ impl World {
         let stamp = hash(self.now()) as u32;
         let index = self.shards[0].borrow_mut().shard.catalog.table_count() as u32;
         let key = TableKey { index, stamp };
+        let shape = TableShape {
+            key,
+            serial: index + 1,
+            columns: schema.columns().len(),
+            keyed: schema.is_keyed(),
+        };
         for (index, seat) in self.shards.iter().enumerate() {
-            let columns = schema.columns().len();
             let catalog = &mut seat.borrow_mut().shard.catalog;
-            catalog
-                .create(key, index, columns, schema.is_keyed(), 0)
-                .unwrap();
+            catalog.create(shape, index, 0).unwrap();
         }
         Table::new(key, name, schema).unwrap()
     }

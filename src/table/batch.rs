@@ -208,6 +208,11 @@ impl<I: RowId> BatchOperations<I> {
         self.ids.len()
     }
 
+    /// Whether there are others than selects.
+    pub(crate) fn changes(&self) -> bool {
+        self.verbs.iter().any(|&verb| verb != Verb::Select)
+    }
+
     fn clear(&mut self) {
         self.ids.clear();
         self.verbs.clear();

@@ -44,7 +44,10 @@ pub(crate) enum Code {
     NotFound,
     Duplicate,
     ArenaFull,
+    /// As before, for want of room on the disk.
+    DiskFull,
     SlotsFull,
+    Damaged,
 }
 
 impl Code {
@@ -55,14 +58,24 @@ impl Code {
                 let pages = |bytes: u64| bytes / PAGE_BYTES as u64;
                 *id = full.bound_bytes;
                 *cell = pages(full.used_bytes) << 32 | pages(full.asked_bytes);
-                Self::ArenaFull
+                if full.is_disk {
+                    Self::DiskFull
+                } else {
+                    Self::ArenaFull
+                }
             }
             Error::SlotsFull { shard } => {
                 *id = *shard as u64;
                 Self::SlotsFull
             }
+            Error::Damaged { shard } => {
+                *id = *shard as u64;
+                Self::Damaged
+            }
             Error::Duplicate { .. } => Self::Duplicate,
-            other => unreachable!("an insert fails for memory, slots or its key, not: {other}"),
+            other => {
+                unreachable!("an insert fails for memory, slots, damage or its key, not: {other}")
+            }
         }
     }
 
@@ -70,12 +83,14 @@ impl Code {
     pub(crate) fn to_error(self, id: u64, cell: u64) -> Option<Error> {
         let bytes = |pages: u64| (pages & u64::from(u32::MAX)) * PAGE_BYTES as u64;
         match self {
-            Self::ArenaFull => Some(Error::ArenaFull(ArenaFull {
+            Self::ArenaFull | Self::DiskFull => Some(Error::ArenaFull(ArenaFull {
                 asked_bytes: bytes(cell),
                 used_bytes: bytes(cell >> 32),
                 bound_bytes: id,
+                is_disk: self == Self::DiskFull,
             })),
             Self::SlotsFull => Some(Error::SlotsFull { shard: id as usize }),
+            Self::Damaged => Some(Error::Damaged { shard: id as usize }),
             Self::Duplicate => Some(Error::Duplicate { key: id }),
             Self::Pending | Self::Done | Self::Inserted | Self::NotFound => None,
         }

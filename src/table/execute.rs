@@ -323,6 +323,7 @@ impl TablePart {
             let run = self.slots.fresh_run(count - at);
             if run > 0 && self.index.is_none() {
                 self.slots.fill_run(
+                    arena,
                     width,
                     run,
                     |k, cells| fill(at + k, cells),
@@ -391,7 +392,7 @@ impl TablePart {
     ) {
         match block.verbs {
             Verbs::All(Verb::Select) => self.run_selects::<W, I>(width, block),
-            Verbs::All(Verb::Update) => self.run_updates::<W, I>(width, block),
+            Verbs::All(Verb::Update) => self.run_updates::<W, I>(arena, width, block),
             Verbs::All(Verb::Insert) => self.run_inserts::<W, I>(arena, width, block),
             Verbs::All(Verb::Delete) => self.run_deletes::<W, I>(arena, width, block),
             verbs => self.run_mixed::<W, I>(arena, width, verbs, block),
@@ -413,7 +414,12 @@ impl TablePart {
         });
     }
 
-    fn run_updates<W: Width, I: RowId>(&mut self, width: W, block: &mut Block<'_>) {
+    fn run_updates<W: Width, I: RowId>(
+        &mut self,
+        arena: &mut Arena,
+        width: W,
+        block: &mut Block<'_>,
+    ) {
         let Block {
             ids,
             outcomes,
@@ -424,7 +430,7 @@ impl TablePart {
         let (count, cells) = (ids.len(), width.cells());
         let id_at = |at: usize| I::from_raw(ids[at]);
         self.each(width, *rolling, count, id_at, |table, at, place| {
-            outcomes[at] = table.update_from(width, place, &rows[at * cells..][..cells]);
+            outcomes[at] = table.update_from(arena, width, place, &rows[at * cells..][..cells]);
         });
     }
 
@@ -570,7 +576,9 @@ impl TablePart {
         };
         match (verb, place) {
             (Verb::Select, _) | (Verb::Update | Verb::Delete, None) => {}
-            (Verb::Update | Verb::Upsert, Some(place)) => self.update(width, place, images, fill),
+            (Verb::Update | Verb::Upsert, Some(place)) => {
+                self.update(arena, width, place, images, fill)
+            }
             (Verb::Delete, Some(place)) => self.delete(arena, place, images),
             (Verb::Insert, Some(_)) if I::KEYED => done.code = Code::Duplicate,
             (Verb::Insert | Verb::Upsert, _) => {
@@ -601,11 +609,17 @@ impl TablePart {
     }
 
     #[inline(always)]
-    fn update_from<W: Width>(&mut self, width: W, place: Option<Place>, row: &[u64]) -> Code {
+    fn update_from<W: Width>(
+        &mut self,
+        arena: &mut Arena,
+        width: W,
+        place: Option<Place>,
+        row: &[u64],
+    ) -> Code {
         let Some(place) = place else {
             return Code::NotFound;
         };
-        self.update(width, place, &mut Single, |cells| {
+        self.update(arena, width, place, &mut Single, |cells| {
             cells.copy_from_slice(row)
         });
         Code::Done

@@ -7,13 +7,16 @@
 
 use std::ptr::NonNull;
 
-use crate::arena::{Arena, Extent};
+use crate::arena::{Arena, Entry, Extent, ExtentKind, ExtentUse};
 use crate::error::ArenaFull;
 
 /// Slots in one piece.
 const PIECE_SLOTS: usize = 16 << 10;
+const PIECE_BYTES: usize = PIECE_SLOTS * size_of::<u32>();
 
 pub(super) struct FreeSlots {
+    /// The serial of the table.
+    owner: u32,
     pieces: Vec<(Extent, NonNull<u32>)>,
     /// The piece in use; those before it are full, those behind it empty.
     current: usize,
@@ -26,8 +29,9 @@ pub(super) struct FreeSlots {
 }
 
 impl FreeSlots {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(owner: u32) -> Self {
         Self {
+            owner,
             pieces: Vec::new(),
             current: 0,
             base: NonNull::dangling(),
@@ -42,8 +46,31 @@ impl FreeSlots {
         self.used == 0 && self.current == 0
     }
 
+    /// The stack that extents of an opened arena hold, of so many slots; none, if they cannot be one.
+    pub(super) fn open(arena: &Arena, owner: u32, extents: &[Entry], slots: u64) -> Option<Self> {
+        let mut free = Self::new(owner);
+        for (at, Entry { extent, use_ }) in extents.iter().enumerate() {
+            if use_.number as usize != at || extent.bytes < PIECE_BYTES as u64 {
+                return None;
+            }
+            free.pieces.push((*extent, arena.address(*extent).cast()));
+        }
+        let slots = usize::try_from(slots).ok()?;
+        if slots > free.pieces.len() * PIECE_SLOTS {
+            return None;
+        }
+        if let Some(last) = slots.checked_sub(1) {
+            free.current = last / PIECE_SLOTS;
+            free.used = slots - free.current * PIECE_SLOTS;
+        }
+        if let Some(&(_, base)) = free.pieces.get(free.current) {
+            free.base = base;
+            free.room = PIECE_SLOTS;
+        }
+        Some(free)
+    }
+
     /// Free slots.
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.current * PIECE_SLOTS + self.used
     }
@@ -60,7 +87,11 @@ impl FreeSlots {
             return false;
         }
         // SAFETY: `used` is below the length of the piece at `base`.
-        unsafe { self.base.add(self.used).write(slot) };
+        let entry = unsafe { self.base.add(self.used) };
+        // What was taken out in this scope lies there, too.
+        arena.before(entry.cast(), size_of::<u32>());
+        // SAFETY: as above.
+        unsafe { entry.write(slot) };
         self.used += 1;
         true
     }
@@ -74,7 +105,8 @@ impl FreeSlots {
             self.current + 1
         };
         if next == self.pieces.len() {
-            let extent = arena.allocate(PIECE_SLOTS * size_of::<u32>())?;
+            let use_ = ExtentUse::new(self.owner, ExtentKind::FreeSlots, next as u32);
+            let extent = arena.allocate(PIECE_BYTES, use_)?;
             self.pieces.push((extent, arena.address(extent).cast()));
         }
         self.current = next;
@@ -130,7 +162,7 @@ mod tests {
             huge_pages: false,
         })
         .unwrap();
-        let mut free = FreeSlots::new();
+        let mut free = FreeSlots::new(1);
         for round in 0..3 {
             assert!(
                 free.is_empty() && free.pop().is_none() && free.peek(0).is_none(),

@@ -19,6 +19,7 @@ mod handle;
 mod row;
 mod schema;
 mod slots;
+mod stored;
 mod width;
 
 #[cfg(test)]
@@ -36,6 +37,8 @@ pub use row::{Cell, Row};
 pub use schema::{Column, Kind, Schema, Timestamp};
 pub(crate) use slots::Place;
 use slots::Slots;
+pub(crate) use stored::PartName;
+use stored::Stored;
 pub use width::{Dynamic, Fixed, Width};
 
 use crate::arena::Arena;
@@ -47,6 +50,8 @@ use crate::index::{HashIndex, Hint, Keys, Probe};
 pub(crate) trait BeforeImages {
     /// Whether slots of deleted rows stay reserved until the transaction ends.
     const HOLDS_SLOTS: bool;
+    /// Whether each operation is a transaction of its own, so that a scope may end between two.
+    const IS_ALONE: bool;
     fn inserted(&mut self, slot: u32);
     fn updating(&mut self, slot: u32, header: u64, cells: &[u64]);
     fn deleted(&mut self, slot: u32, header: u64);
@@ -57,6 +62,21 @@ pub(crate) struct Single;
 
 impl BeforeImages for Single {
     const HOLDS_SLOTS: bool = false;
+    const IS_ALONE: bool = true;
+    #[inline(always)]
+    fn inserted(&mut self, _slot: u32) {}
+    #[inline(always)]
+    fn updating(&mut self, _slot: u32, _header: u64, _cells: &[u64]) {}
+    #[inline(always)]
+    fn deleted(&mut self, _slot: u32, _header: u64) {}
+}
+
+/// Nothing to remember: the operation is one of several that were decided, or are undone, together.
+pub(crate) struct Together;
+
+impl BeforeImages for Together {
+    const HOLDS_SLOTS: bool = false;
+    const IS_ALONE: bool = false;
     #[inline(always)]
     fn inserted(&mut self, _slot: u32) {}
     #[inline(always)]
@@ -67,6 +87,7 @@ impl BeforeImages for Single {
 
 /// A shard's part of a table.
 pub(crate) struct TablePart {
+    stored: Option<Stored>,
     slots: Slots,
     index: Option<HashIndex>,
     columns: usize,
@@ -75,8 +96,8 @@ pub(crate) struct TablePart {
 
 impl Keys for Slots {
     #[inline(always)]
-    fn key(&self, slot: u32) -> u64 {
-        self.key(self.place(slot))
+    fn key(&self, slot: u32) -> Option<u64> {
+        self.has_slot(slot).then(|| self.key(self.place(slot)))
     }
 
     #[inline(always)]
@@ -100,26 +121,38 @@ impl TablePart {
     /// An empty table, its index sized for `rows_expected` in this shard.
     pub(crate) fn new(
         arena: &mut Arena,
+        name: PartName,
         shard: ShardIndex,
         columns: usize,
         keyed: bool,
         rows_expected: u64,
     ) -> Result<Self, ArenaFull> {
-        let index = if keyed {
-            Some(HashIndex::new(arena, rows_expected)?)
-        } else {
-            None
-        };
-        Ok(Self {
-            slots: Slots::new(shard, columns, keyed),
-            index,
+        arena.prepare(0)?;
+        let mut part = Self {
+            stored: Stored::new(arena, name)?,
+            slots: Slots::new(name, shard, columns, keyed),
+            index: None,
             columns,
             windows: Windows::default(),
-        })
+        };
+        if keyed {
+            match HashIndex::new(arena, name.serial, rows_expected) {
+                Ok(index) => part.index = Some(index),
+                Err(full) => {
+                    part.release(arena);
+                    return Err(full);
+                }
+            }
+        }
+        part.save(arena);
+        Ok(part)
     }
 
     /// Gives all memory back.
     pub(crate) fn release(self, arena: &mut Arena) {
+        if let Some(stored) = self.stored {
+            stored.release(arena);
+        }
         self.slots.release(arena);
         if let Some(mut index) = self.index {
             index.release(arena);
@@ -128,6 +161,11 @@ impl TablePart {
 
     pub(crate) fn columns(&self) -> usize {
         self.columns
+    }
+
+    /// The number that the table has in its database.
+    pub(crate) fn serial(&self) -> u32 {
+        self.slots.owner()
     }
 
     pub(crate) fn is_keyed(&self) -> bool {
@@ -159,6 +197,7 @@ impl TablePart {
 
     #[inline]
     fn find_key(&self, key: u64) -> Option<Place> {
+        // The index names no slot that was never used: it has compared the key.
         let slot = self.index.as_ref()?.find(Probe::new(key), &self.slots)?;
         // A row that is reserved for a transaction is in the index, and not there yet.
         self.slots.find_slot(slot)
@@ -174,17 +213,33 @@ impl TablePart {
         self.slots.cells(width, place)
     }
 
+    /// Bytes that the change of one row may need before-images of.
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.slots.stride()
+    }
+
+    /// Begins an operation: what was done before it stays, if nothing binds the two, before there is
+    /// too much to undo.
+    #[inline(always)]
+    fn begin<B: BeforeImages>(&mut self, arena: &mut Arena) {
+        if B::IS_ALONE && arena.is_scope_long() {
+            self.end_scope(arena);
+        }
+    }
+
     /// Adds a row whose cells `fill` writes; `key` is there exactly for keyed tables. If `fill`
     /// unwinds, there is no row; its slot is lost until the table is dropped.
     #[inline(always)]
-    pub(crate) fn insert<W: Width>(
+    pub(crate) fn insert<W: Width, B: BeforeImages>(
         &mut self,
         arena: &mut Arena,
         width: W,
         key: Option<u64>,
-        images: &mut impl BeforeImages,
+        images: &mut B,
         fill: impl FnOnce(&mut [u64]),
     ) -> Result<Place, Error> {
+        self.begin::<B>(arena);
+        arena.prepare(self.slots.stride())?;
         let place = match (key, &mut self.index) {
             (None, None) => {
                 let place = self.slots.reserve(arena)?;
@@ -217,13 +272,16 @@ impl TablePart {
 
     /// Changes a row in place.
     #[inline(always)]
-    pub(crate) fn update<W: Width>(
+    pub(crate) fn update<W: Width, B: BeforeImages>(
         &mut self,
+        arena: &mut Arena,
         width: W,
         place: Place,
-        images: &mut impl BeforeImages,
+        images: &mut B,
         change: impl FnOnce(&mut [u64]),
     ) {
+        self.begin::<B>(arena);
+        self.slots.before_row(arena, place);
         images.updating(
             place.slot(),
             self.slots.header(place),
@@ -243,14 +301,16 @@ impl TablePart {
         place: Place,
         images: &mut B,
     ) {
+        self.begin::<B>(arena);
         if let Some(index) = &mut self.index {
-            let removed = index.remove(Probe::new(self.slots.key(place)), place.slot());
+            let probe = Probe::new(self.slots.key(place));
+            let removed = index.remove(arena, probe, place.slot());
             debug_assert!(removed, "every living row of a keyed table is in its index");
         }
         images.deleted(place.slot(), self.slots.header(place));
         #[cfg(test)]
         self.note(place, false);
-        self.slots.kill(place);
+        self.slots.kill(arena, place);
         if !B::HOLDS_SLOTS {
             self.slots.give_back(arena, place);
         }
@@ -258,12 +318,13 @@ impl TablePart {
 
     /// Undoes an insert.
     pub(crate) fn undo_insert(&mut self, arena: &mut Arena, slot: u32) {
-        self.delete(arena, self.slots.place(slot), &mut Single);
+        self.delete(arena, self.slots.place(slot), &mut Together);
     }
 
     /// Undoes an update.
-    pub(crate) fn undo_update(&mut self, slot: u32, header: u64, cells: &[u64]) {
+    pub(crate) fn undo_update(&mut self, arena: &mut Arena, slot: u32, header: u64, cells: &[u64]) {
         let place = self.slots.place(slot);
+        self.slots.before_row(arena, place);
         self.slots.restore(place, header);
         self.slots
             .cells_mut(Dynamic(self.columns), place)
@@ -286,7 +347,7 @@ impl TablePart {
                 index.insert(arena, probe, vacancy, slot, &self.slots)?;
             }
         }
-        self.slots.revive(place, header);
+        self.slots.revive(arena, place, header);
         #[cfg(test)]
         self.note(place, true);
         Ok(())
@@ -332,6 +393,7 @@ impl TablePart {
         key: Option<u64>,
         cells: &[u64],
     ) -> Result<Place, Error> {
+        arena.prepare(self.slots.stride())?;
         let place = match (key, &mut self.index) {
             (None, None) => self.slots.reserve(arena)?,
             (Some(key), Some(index)) => {
@@ -358,8 +420,8 @@ impl TablePart {
     }
 
     /// Makes a reserved row a living one.
-    pub(crate) fn confirm_row(&mut self, place: Place) {
-        self.slots.enliven(place, None);
+    pub(crate) fn confirm_row(&mut self, arena: &mut Arena, place: Place) {
+        self.slots.confirm(arena, place);
         #[cfg(test)]
         self.note(place, true);
     }
@@ -367,7 +429,8 @@ impl TablePart {
     /// Takes a reservation back.
     pub(crate) fn cancel_row(&mut self, arena: &mut Arena, place: Place) {
         if let Some(index) = &mut self.index {
-            let removed = index.remove(Probe::new(self.slots.key(place)), place.slot());
+            let probe = Probe::new(self.slots.key(place));
+            let removed = index.remove(arena, probe, place.slot());
             debug_assert!(
                 removed,
                 "every reserved row of a keyed table is in its index"
@@ -381,17 +444,40 @@ impl TablePart {
         if self.index.is_some() {
             return Err(Error::KeyNeeded);
         }
+        arena.prepare(self.slots.stride())?;
         let place = self.slots.reserve(arena)?;
         Ok(self.slots.id(place))
     }
 
     /// Writes a row at a place that was reserved for it.
-    pub(crate) fn fill_reserved(&mut self, id: DirectId, cells: &[u64]) -> Option<Place> {
+    pub(crate) fn fill_reserved(
+        &mut self,
+        arena: &mut Arena,
+        id: DirectId,
+        cells: &[u64],
+    ) -> Option<Place> {
         let place = self.slots.find_reserved(id)?;
+        self.slots.before_row(arena, place);
         self.slots
             .cells_mut(Dynamic(self.columns), place)
             .copy_from_slice(cells);
         Some(place)
+    }
+
+    /// Whether a place is reserved for a row that is not there yet.
+    pub(crate) fn is_reserved(&self, id: DirectId) -> bool {
+        self.slots.find_reserved(id).is_some()
+    }
+
+    /// Takes back a reservation that a crash has left, unless its row's key is gone from the index.
+    pub(crate) fn cancel_reserved(&mut self, arena: &mut Arena, place: Place) {
+        if let Some(index) = &mut self.index {
+            let probe = Probe::new(self.slots.key(place));
+            if !index.remove(arena, probe, place.slot()) {
+                return;
+            }
+        }
+        self.slots.cancel(arena, place);
     }
 
     /// Gives back a place that was reserved.

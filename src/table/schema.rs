@@ -6,7 +6,8 @@ use crate::error::TableError;
 use crate::limits::{COLUMNS_MAX, NAME_BYTES_MAX};
 
 /// What the eight bytes of a column mean. The engine stores bytes; the kind is for programs and tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Kind {
     /// An unsigned integer, or any eight bytes.

@@ -21,11 +21,12 @@ use std::ptr::NonNull;
 
 use super::execute::RowPart;
 use super::free::FreeSlots;
+use super::stored::PartName;
 use super::width::Width;
-use crate::arena::{Arena, Extent, prefetch, prefetch_range};
+use crate::arena::{Arena, Entry, Extent, ExtentKind, ExtentUse, prefetch, prefetch_range};
 use crate::error::Error;
 use crate::id::{DirectId, ShardIndex};
-use crate::limits::{GENERATION_MAX, SLAB_BYTES_MAX, SLOTS_MAX};
+use crate::limits::{GENERATION_MAX, PAGE_BYTES, SLAB_BYTES_MAX, SLOTS_MAX};
 
 const LIVE: u64 = 1;
 const GENERATION_SHIFT: u32 = 1;
@@ -64,7 +65,19 @@ impl Place {
     }
 }
 
+/// What has to be known of the slots of an opened arena, beside their extents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SavedSlots {
+    pub(super) next: u64,
+    pub(super) live: u64,
+    pub(super) linked: u64,
+    pub(super) free: u64,
+}
+
 pub(crate) struct Slots {
+    /// The serial of the table, and its place in the catalog.
+    owner: u32,
+    number: u32,
     slabs: Vec<NonNull<u8>>,
     extents: Vec<Extent>,
     stride: usize,
@@ -79,10 +92,12 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(super) fn new(shard: ShardIndex, columns: usize, keyed: bool) -> Self {
+    pub(super) fn new(name: PartName, shard: ShardIndex, columns: usize, keyed: bool) -> Self {
         let cells_offset = HEADER_BYTES + if keyed { KEY_BYTES } else { 0 };
         let stride = stride(cells_offset + columns * 8);
         Self {
+            owner: name.serial,
+            number: name.place,
             slabs: Vec::new(),
             extents: Vec::new(),
             stride,
@@ -91,16 +106,63 @@ impl Slots {
             shard: shard as u16,
             next: 0,
             live: 0,
-            free: FreeSlots::new(),
+            free: FreeSlots::new(name.serial),
             linked: NO_SLOT,
         }
     }
 
-    /// Gives all memory back.
+    /// Takes what an opened arena holds for a new, empty value of the same shape.
+    pub(super) fn open(
+        mut self,
+        arena: &Arena,
+        saved: SavedSlots,
+        slabs: &[Entry],
+        free: &[Entry],
+    ) -> Option<Self> {
+        for (at, Entry { extent, use_ }) in slabs.iter().enumerate() {
+            let bytes = (self.stride << self.slab_shift).next_multiple_of(PAGE_BYTES);
+            if use_.number as usize != at || extent.bytes != bytes as u64 {
+                return None;
+            }
+            self.slabs.push(arena.address(*extent));
+            self.extents.push(*extent);
+        }
+        self.next = u32::try_from(saved.next).ok()?;
+        self.linked = u32::try_from(saved.linked).ok()?;
+        self.live = saved.live;
+        self.free = FreeSlots::open(arena, self.owner, free, saved.free)?;
+        let is_sound = saved.next <= (self.slabs.len() as u64) << self.slab_shift
+            && self.live <= saved.next
+            && (self.linked < self.next || self.linked == NO_SLOT);
+        is_sound.then_some(self)
+    }
+
+    /// What is kept of the slots in the head of their part.
+    pub(super) fn saved(&self) -> SavedSlots {
+        SavedSlots {
+            next: u64::from(self.next),
+            live: self.live,
+            linked: u64::from(self.linked),
+            free: self.free.len() as u64,
+        }
+    }
+
+    /// Gives all memory back, of a part that no catalog names any more: it need not go at once.
     pub(super) fn release(self, arena: &mut Arena) {
         for extent in self.free.extents().chain(self.extents.iter().copied()) {
-            arena.release(extent);
+            arena.release_in_turn(extent);
         }
+    }
+
+    /// The serial of the table.
+    pub(super) fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// Bytes of a row, and from one to the next.
+    #[inline(always)]
+    pub(super) fn stride(&self) -> usize {
+        self.stride
     }
 
     /// Rows.
@@ -121,6 +183,12 @@ impl Slots {
             .chain(self.free.extents())
             .map(|extent| extent.bytes)
             .sum()
+    }
+
+    /// Whether a number names a slot that was used before.
+    #[inline(always)]
+    pub(super) fn has_slot(&self, slot: u32) -> bool {
+        slot < self.next
     }
 
     fn is_keyed(&self) -> bool {
@@ -193,7 +261,7 @@ impl Slots {
         (self.header(place) & IDENTITY_MASK == identity).then_some(place)
     }
 
-    /// The row in a slot, if one lives there.
+    /// The row in a slot that was used before, if one lives there.
     #[inline(always)]
     pub(super) fn find_slot(&self, slot: u32) -> Option<Place> {
         let place = self.place(slot);
@@ -219,10 +287,24 @@ impl Slots {
         unsafe { place.header().read() }
     }
 
+    /// Writes the header of a slot whose change was told.
     #[inline(always)]
     fn set_header(&mut self, place: Place, header: u64) {
         // SAFETY: as above; `&mut self` excludes other references.
         unsafe { place.header().write(header) };
+    }
+
+    /// Tells that a slot's header is about to change, and with it the part's head.
+    #[inline(always)]
+    fn before_header(&mut self, arena: &mut Arena, place: Place) {
+        arena.before(place.address, HEADER_BYTES);
+        arena.touch(self.number);
+    }
+
+    /// Tells that a whole slot is about to change.
+    #[inline(always)]
+    pub(super) fn before_row(&mut self, arena: &mut Arena, place: Place) {
+        arena.before(place.address, self.stride);
     }
 
     /// The key of a slot of a keyed table.
@@ -254,7 +336,7 @@ impl Slots {
         }
     }
 
-    /// Counts a change of a living row.
+    /// Counts a change of a living row, which was told.
     #[inline(always)]
     pub(super) fn touch(&mut self, place: Place) {
         let header = self.header(place);
@@ -264,21 +346,51 @@ impl Slots {
     /// Takes a slot for a new row. The row is not there before [`Slots::enliven`].
     #[inline(always)]
     pub(super) fn reserve(&mut self, arena: &mut Arena) -> Result<Place, Error> {
+        arena.touch(self.number);
         if let Some(slot) = self.free.pop() {
-            if let Some(ahead) = self.free.peek(REUSE_DISTANCE) {
+            if let Some(ahead) = self
+                .free
+                .peek(REUSE_DISTANCE)
+                .filter(|&slot| slot < self.next)
+            {
                 prefetch_range(self.place(ahead).address.as_ptr(), self.stride);
             }
-            return Ok(self.place(slot));
+            let place = self.dead_place(slot)?;
+            // A row may have lived there when the scope began.
+            self.before_row(arena, place);
+            return Ok(place);
         }
         self.reserve_fresh(arena)
+    }
+
+    /// The place of a slot that a list names as free; a damaged file may have any number there.
+    #[inline(always)]
+    fn dead_place(&self, slot: u32) -> Result<Place, Error> {
+        if slot < self.next && self.find_slot(slot).is_none() {
+            Ok(self.place(slot))
+        } else {
+            Err(self.damaged())
+        }
+    }
+
+    #[cold]
+    fn damaged(&self) -> Error {
+        Error::Damaged {
+            shard: usize::from(self.shard),
+        }
     }
 
     #[inline]
     fn reserve_fresh(&mut self, arena: &mut Arena) -> Result<Place, Error> {
         if self.linked != NO_SLOT {
-            let place = self.place(self.linked);
+            let place = self.dead_place(self.linked)?;
             // SAFETY: a linked slot's first bytes behind the header hold the next one, written by `give_back`.
-            self.linked = unsafe { place.header().add(1).read() } as u32;
+            let next = unsafe { place.header().add(1).read() } as u32;
+            if next >= self.next && next != NO_SLOT {
+                return Err(self.damaged());
+            }
+            self.linked = next;
+            self.before_row(arena, place);
             return Ok(place);
         }
         if self.next as usize >= self.slabs.len() << self.slab_shift {
@@ -286,6 +398,7 @@ impl Slots {
         }
         self.next += 1;
         let place = self.place(self.next - 1);
+        arena.fresh(place.address, self.stride);
         // The first generation is 1, so that no direct id is 0.
         self.set_header(place, 1 << GENERATION_SHIFT);
         Ok(place)
@@ -307,6 +420,7 @@ impl Slots {
     #[inline(always)]
     pub(super) fn fill_run<W: Width>(
         &mut self,
+        arena: &mut Arena,
         width: W,
         run: usize,
         fill: impl Fn(usize, &mut [u64]),
@@ -317,6 +431,8 @@ impl Slots {
         self.next += run as u32;
         self.live += run as u64;
         let mut place = self.place(first);
+        arena.touch(self.number);
+        arena.fresh(place.address, run * self.stride);
         let mut rest = Rest {
             slots: self,
             rows: run as u32,
@@ -344,20 +460,28 @@ impl Slots {
                 shard: usize::from(self.shard),
             });
         }
-        let extent = arena.allocate(self.stride << self.slab_shift)?;
+        let use_ = ExtentUse::new(self.owner, ExtentKind::Slab, self.slabs.len() as u32);
+        let extent = arena.allocate(self.stride << self.slab_shift, use_)?;
         self.slabs.push(arena.address(extent));
         self.extents.push(extent);
         Ok(())
     }
 
-    /// Names the row that a reserved slot of a keyed table is for.
+    /// Names the row that a slot just reserved, of a keyed table, is for.
     pub(super) fn set_key(&mut self, place: Place, key: u64) {
         debug_assert!(self.is_keyed());
         // SAFETY: slots of keyed tables have a key behind the header.
         unsafe { place.header().add(1).write(key) };
     }
 
-    /// Makes a reserved slot a row: version and live bit. Key and cells are the caller's to write.
+    /// Makes a slot that was reserved in an earlier scope a row.
+    pub(super) fn confirm(&mut self, arena: &mut Arena, place: Place) {
+        self.before_header(arena, place);
+        self.enliven(place, None);
+    }
+
+    /// Makes a slot that was just reserved a row: version and live bit. Key and cells are the caller's
+    /// to write.
     #[inline(always)]
     pub(super) fn enliven(&mut self, place: Place, key: Option<u64>) {
         let header = self.header(place);
@@ -370,7 +494,8 @@ impl Slots {
 
     /// Ends a row's life; its slot is not given out before [`Slots::give_back`].
     #[inline(always)]
-    pub(super) fn kill(&mut self, place: Place) {
+    pub(super) fn kill(&mut self, arena: &mut Arena, place: Place) {
+        self.before_header(arena, place);
         let header = self.header(place);
         // The carry of the last generation would go into the version; it is never reached.
         self.set_header(
@@ -381,18 +506,20 @@ impl Slots {
     }
 
     /// Undoes a [`Slots::kill`] whose slot was not given back.
-    pub(super) fn revive(&mut self, place: Place, header: u64) {
+    pub(super) fn revive(&mut self, arena: &mut Arena, place: Place, header: u64) {
+        self.before_header(arena, place);
         self.set_header(place, header);
         self.live += 1;
     }
 
-    /// Puts back a header as it was before a change that is undone.
+    /// Puts back a header as it was before a change that is undone, and was told.
     pub(super) fn restore(&mut self, place: Place, header: u64) {
         self.set_header(place, header);
     }
 
     /// Takes back a reservation whose id may be known: it will find nothing, as if the row had lived.
     pub(super) fn cancel(&mut self, arena: &mut Arena, place: Place) {
+        self.before_header(arena, place);
         let header = self.header(place);
         self.set_header(place, header + (1 << GENERATION_SHIFT) + VERSION_ONE);
         self.give_back(arena, place);
@@ -401,11 +528,12 @@ impl Slots {
     /// Lets a later insert have the slot of a row that was killed, unless its generations are spent.
     #[inline(always)]
     pub(super) fn give_back(&mut self, arena: &mut Arena, place: Place) {
+        arena.touch(self.number);
         let generation = self.header(place) & IDENTITY_MASK & !LIVE;
         if generation < u64::from(GENERATION_MAX) << GENERATION_SHIFT
             && !self.free.push(arena, place.slot)
         {
-            self.link(place);
+            self.link(arena, place);
         }
     }
 
@@ -417,7 +545,8 @@ impl Slots {
 
     #[cold]
     #[inline(never)]
-    fn link(&mut self, place: Place) {
+    fn link(&mut self, arena: &mut Arena, place: Place) {
+        arena.before(place.address, HEADER_BYTES + size_of::<u64>());
         // SAFETY: a dead slot's memory behind the header is nobody's, and has at least eight bytes.
         unsafe { place.header().add(1).write(u64::from(self.linked)) };
         self.linked = place.slot;

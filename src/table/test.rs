@@ -2,10 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use super::{Block, Code, Dynamic, Fixed, Kind, Schema, Single, TablePart, Verb, Verbs, Width};
-use crate::arena::{Arena, MapOptions};
+use super::{
+    Block, Code, Dynamic, Fixed, Kind, PartName, Schema, Single, TablePart, Verb, Verbs, Width,
+};
+use crate::arena::{Arena, ExtentKind, ExtentUse, MapOptions};
 use crate::error::{Error, TableError};
 use crate::id::{DirectId, RowId, SurrogateId, hash};
+
+const NAME: PartName = PartName {
+    place: 0,
+    serial: 1,
+};
+
+const ROWS: ExtentUse = ExtentUse {
+    owner: 1,
+    kind: ExtentKind::Slab,
+    number: 9,
+    detail: 0,
+};
 
 fn arena() -> Arena {
     Arena::new(&MapOptions {
@@ -38,7 +52,7 @@ fn select<W: Width, I: RowId>(table: &mut TablePart, width: W, ids: &[I]) -> Vec
 #[test]
 fn random_history_by_direct_id_matches_the_model_and_stale_ids_find_nothing() {
     let mut arena = arena();
-    let mut table = TablePart::new(&mut arena, 3, 4, false, 0).unwrap();
+    let mut table = TablePart::new(&mut arena, NAME, 3, 4, false, 0).unwrap();
     let mut model: Vec<(DirectId, Option<[u64; 4]>)> = Vec::new();
     let mut random = 11;
     for step in 0..60_000_u64 {
@@ -57,7 +71,7 @@ fn random_history_by_direct_id_matches_the_model_and_stale_ids_find_nothing() {
                 assert_eq!(place.is_some(), model[at].1.is_some());
                 if let Some(place) = place {
                     let new = row(step);
-                    table.update(Fixed::<4>, place, &mut Single, |cells| {
+                    table.update(&mut arena, Fixed::<4>, place, &mut Single, |cells| {
                         cells.copy_from_slice(&new)
                     });
                     model[at].1 = Some(new);
@@ -91,7 +105,7 @@ fn random_history_by_direct_id_matches_the_model_and_stale_ids_find_nothing() {
 #[test]
 fn random_mixed_blocks_by_key_match_the_model() {
     let mut arena = arena();
-    let mut table = TablePart::new(&mut arena, 0, 3, true, 0).unwrap();
+    let mut table = TablePart::new(&mut arena, NAME, 0, 3, true, 0).unwrap();
     let mut model: BTreeMap<u64, [u64; 3]> = BTreeMap::new();
     let mut random = 5;
     for block in 0..600_u64 {
@@ -158,7 +172,7 @@ fn random_mixed_blocks_by_key_match_the_model() {
 fn uniform_blocks_do_what_mixed_blocks_do() {
     for uniform in [true, false] {
         let mut arena = arena();
-        let mut table = TablePart::new(&mut arena, 0, 1, true, 0).unwrap();
+        let mut table = TablePart::new(&mut arena, NAME, 0, 1, true, 0).unwrap();
         let mut codes = Vec::new();
         for verb in [
             Verb::Insert,
@@ -196,7 +210,7 @@ fn uniform_blocks_do_what_mixed_blocks_do() {
 #[test]
 fn slot_is_retired_when_its_generations_are_spent() {
     let mut arena = arena();
-    let mut table = TablePart::new(&mut arena, 0, 1, false, 0).unwrap();
+    let mut table = TablePart::new(&mut arena, NAME, 0, 1, false, 0).unwrap();
     let mut first = None;
     let mut reused = 0_u64;
     loop {
@@ -225,7 +239,7 @@ fn full_arena_fails_inserts_and_never_deletes() {
         huge_pages: false,
     })
     .unwrap();
-    let mut table = TablePart::new(&mut arena, 0, 2, true, 0).unwrap();
+    let mut table = TablePart::new(&mut arena, NAME, 0, 2, true, 0).unwrap();
     let mut keys = 0;
     let fill = |cells: &mut [u64]| cells.fill(9);
     let error = loop {
@@ -240,7 +254,7 @@ fn full_arena_fails_inserts_and_never_deletes() {
     );
     assert_eq!(table.len(), keys);
     // The rest of the arena goes, too, so that the free stack finds no room.
-    while arena.allocate(4096).is_ok() {}
+    while arena.allocate(4096, ROWS).is_ok() {}
     for key in 0..keys {
         let place = table.find(SurrogateId(key)).unwrap();
         table.delete(&mut arena, place, &mut Single);
@@ -261,7 +275,7 @@ fn full_arena_fails_inserts_and_never_deletes() {
 fn widths_from_one_to_the_largest_keep_their_cells() {
     for columns in [1, 2, 7, 25, 100, 1023, 1024] {
         let mut arena = arena();
-        let mut table = TablePart::new(&mut arena, 0, columns, true, 0).unwrap();
+        let mut table = TablePart::new(&mut arena, NAME, 0, columns, true, 0).unwrap();
         for key in 0..50 {
             let fill = |cells: &mut [u64]| {
                 cells

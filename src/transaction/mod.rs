@@ -42,6 +42,6 @@ pub(crate) use baton::{Baton, Stub};
 pub(crate) use intents::{Added, EntryId, Intents, IntentsFull, Mode, RowKey};
 pub(crate) use proposal::{
     Action, Cause, Expected, Found, NEVER, Operation, Part, Phase, Proposal, Purpose, Spot, Target,
-    Verdict,
+    Ticket, Verdict,
 };
 pub(crate) use undo::{Tables, UndoLog};

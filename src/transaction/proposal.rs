@@ -4,7 +4,7 @@
 //! all of them: each has its own verdict, and one that fails does not touch the others.
 
 use super::EntryId;
-use crate::arena::prefetch_range;
+use crate::arena::{Extent, prefetch_range};
 use crate::error::Error;
 use crate::id::{DirectId, ShardIndex, TableKey};
 
@@ -27,9 +27,41 @@ pub(crate) struct Proposal {
     pub(crate) is_leased: bool,
     /// A shard ended before it had applied what was decided.
     pub(crate) is_broken: bool,
+    /// By what its parts and its decision know each other after a crash, once a part was prepared.
+    pub(crate) ticket: Option<Ticket>,
     /// Whom a test's watch sees at work.
     #[cfg(test)]
     pub(crate) author: u64,
+}
+
+/// The name of a proposal under way, in a database that outlives its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ticket {
+    /// The first participant, which gave the ticket out.
+    pub(crate) shard: ShardIndex,
+    pub(crate) number: u32,
+    /// How often that number was given out.
+    pub(crate) generation: u32,
+}
+
+impl Ticket {
+    const NUMBER_BITS: u32 = 22;
+
+    /// The ticket in one word.
+    pub(crate) fn to_word(self) -> u64 {
+        debug_assert!(self.number < 1 << Self::NUMBER_BITS);
+        let place = (self.shard as u64) << Self::NUMBER_BITS | u64::from(self.number);
+        place << 32 | u64::from(self.generation)
+    }
+
+    pub(crate) fn from_word(word: u64) -> Self {
+        let place = word >> 32;
+        Self {
+            shard: (place >> Self::NUMBER_BITS) as usize,
+            number: place as u32 & ((1 << Self::NUMBER_BITS) - 1),
+            generation: word as u32,
+        }
+    }
 }
 
 /// No deadline.
@@ -105,6 +137,8 @@ pub(crate) struct Part {
     pub(crate) spots: Vec<Spot>,
     /// The part's intents, while they stand.
     pub(crate) entry: EntryId,
+    /// What the shard keeps of the part, in case the process ends before it is applied.
+    pub(crate) kept: Option<Extent>,
 }
 
 /// Where an operation's row is.
@@ -125,6 +159,7 @@ impl Part {
             cells: Vec::new(),
             spots: Vec::new(),
             entry: EntryId::NONE,
+            kept: None,
         }
     }
 
@@ -133,6 +168,7 @@ impl Part {
         self.operations.clear();
         self.cells.clear();
         self.spots.clear();
+        self.kept = None;
     }
 }
 
@@ -249,6 +285,7 @@ impl Proposal {
             lease_micros: 0,
             is_leased: false,
             is_broken: false,
+            ticket: None,
             #[cfg(test)]
             author: crate::table::watch::actor(),
         }

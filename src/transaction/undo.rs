@@ -70,6 +70,7 @@ impl UndoLog {
             asked_bytes: asked as u64,
             used_bytes: heap.bytes() as u64,
             bound_bytes: heap.bytes_max() as u64,
+            is_disk: false,
         }
     }
 
@@ -110,7 +111,7 @@ impl UndoLog {
                 match change {
                     Change::Insert => table.undo_insert(arena, slot),
                     Change::Update { header, .. } => {
-                        table.undo_update(slot, header, &self.images[image..])
+                        table.undo_update(arena, slot, header, &self.images[image..])
                     }
                     Change::Delete { header } => {
                         result =
@@ -152,6 +153,7 @@ impl TableImages<'_> {
 
 impl BeforeImages for TableImages<'_> {
     const HOLDS_SLOTS: bool = true;
+    const IS_ALONE: bool = false;
 
     fn inserted(&mut self, slot: u32) {
         self.note(slot, Change::Insert);

@@ -157,5 +157,5 @@ fn session_that_is_forgotten_holds_nobody_up() {
     }
     let mut session = engine.session().unwrap();
     assert_eq!(session.count(&table), Ok(10));
-    engine.close();
+    engine.close().unwrap();
 }

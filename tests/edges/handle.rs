@@ -159,7 +159,7 @@ fn every_verb_after_close_says_closed() {
                 let answers = every_verb(&mut session, &table, DirectId::from_u64(1));
                 assert_all(&answers, &Ok(()));
             }
-            engine.close();
+            engine.close().unwrap();
             for id in [DirectId::from_u64(1), DirectId::from_u64(u64::MAX)] {
                 let answers = every_verb(&mut session, &table, id);
                 assert_all(&answers, &Err(Error::Closed));

@@ -32,7 +32,7 @@ fn a_thousand_engines_leave_no_thread_mapping_or_descriptor() {
         });
         assert_eq!(counted.unwrap().iter().sum::<u64>(), 100);
         match number % 8 {
-            1 => engine.close(),
+            1 => engine.close().unwrap(),
             3 => drop(session),
             5 => {
                 engine.drop_table("k").unwrap();
@@ -91,7 +91,7 @@ fn memory_returns_after_drop_table_and_after_close() {
         assert!(dropped <= empty + BYTES / 10, "{dropped}, once {empty}");
     }
     fill(&opened);
-    opened.close();
+    opened.close().unwrap();
     let closed = resident_bytes();
     assert!(closed <= empty + BYTES / 10, "{closed}, once {empty}");
 }
@@ -162,7 +162,7 @@ fn clients_of_an_engine_that_is_closed_under_them_are_all_answered() {
         while started.load(Ordering::Relaxed) < 7 {
             std::thread::yield_now();
         }
-        engine.close();
+        engine.close().unwrap();
         for client in clients {
             assert_eq!(client.join().unwrap(), Error::Closed);
         }
@@ -230,7 +230,7 @@ fn resident_work_that_waits_is_done_before_the_engine_ends() {
             engine.spawn(number % 2, work).unwrap()
         })
         .collect();
-    engine.close();
+    engine.close().unwrap();
     assert_eq!(done.load(Ordering::Relaxed), 200);
     for task in tasks {
         assert!(task.try_join().is_ok_and(|result| result.is_ok()));

@@ -7,6 +7,7 @@ mod asynchronous;
 mod brittle;
 mod cancelled;
 mod command;
+mod database;
 mod executor;
 mod flood;
 mod forgotten;

@@ -149,7 +149,7 @@ fn results_that_panic_when_dropped_hurt_only_who_drops_them() {
         assert!(dropped.is_err());
         assert_eq!(session.count(&table), Ok(shard as u64 + 1));
     }
-    engine.close();
+    engine.close().unwrap();
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn check(expected: &MemoryPolicy) {
     engine.prefault(4 << 20).unwrap();
     engine.report().unwrap();
     assert_eq!(now(), *expected, "after use");
-    engine.close();
+    engine.close().unwrap();
     assert_eq!(now(), *expected, "after close");
     let refused = builder(2).arena_bytes(u64::MAX).build();
     assert!(refused.is_err());

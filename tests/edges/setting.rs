@@ -117,7 +117,7 @@ fn affinity_of_the_caller_is_left_alone_and_does_not_change_the_shards() {
         let first = open();
         let shards = first.shards();
         assert_eq!(current_affinity().unwrap(), all, "after open");
-        first.close();
+        first.close().unwrap();
         assert_eq!(current_affinity().unwrap(), all, "after close");
         for pu in all.iter() {
             let mut one = NumberSet::new();

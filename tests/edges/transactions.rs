@@ -85,7 +85,7 @@ fn money_moved_between_shards_by_many_sessions_stays_constant() {
             let noted: u64 = rows.iter().flatten().map(|row| row[1]).sum();
             assert_eq!(noted, 2 * moved, "every transfer has happened once");
         });
-        engine.close();
+        engine.close().unwrap();
     }
 }
 

@@ -171,7 +171,7 @@ fn engine_that_closes_wakes_every_pending_future() {
         let futures = futures.collect();
         let closer = std::thread::spawn(move || {
             drop(holds);
-            engine.close();
+            engine.close().unwrap();
         });
         run_all(futures);
         closer.join().unwrap();

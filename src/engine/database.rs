@@ -1,0 +1,166 @@
+//! An engine whose rows live in files: opened, told of its tables, synced.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::directory::{Directory, StoredTable};
+use super::registry::Registry;
+use super::thread::Memory;
+use super::{Durability, Engine, unanswered};
+use crate::error::{Error, OpenError, Result, TableError};
+use crate::id::TableKey;
+use crate::shard::{Decisions, TableShape};
+use crate::table::Schema;
+
+impl Engine {
+    /// Opens the database in a directory, or makes one there: [`Durability::Process`], and what is not
+    /// set fits the machine. More is said at [`EngineBuilder::open`](crate::EngineBuilder::open).
+    ///
+    /// ```
+    /// use ancile::{Engine, Schema, SurrogateId, Verbs};
+    ///
+    /// # let directory = std::env::temp_dir().join(format!("ancile-doc-{}", std::process::id()));
+    /// # let settings = || Engine::builder().shards(2).arena_bytes(64 << 20);
+    /// let engine = settings().open(&directory)?;
+    /// let accounts = engine.create_table::<[u64; 2]>("accounts", Schema::cells(2).keyed())?;
+    /// engine.session()?.insert_keyed(&accounts, SurrogateId(7), &[100, 0])?;
+    /// engine.close()?;
+    ///
+    /// let engine = settings().open(&directory)?;
+    /// let accounts = engine.open_table::<[u64; 2]>("accounts")?;
+    /// assert_eq!(engine.session()?.select(&accounts, SurrogateId(7))?, Some([100, 0]));
+    /// # engine.close()?;
+    /// # std::fs::remove_dir_all(&directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::builder().open(path)
+    }
+
+    /// What the engine's changes survive.
+    pub fn durability(&self) -> Durability {
+        match self.directory {
+            None => Durability::None,
+            Some(_) => Durability::Process,
+        }
+    }
+
+    /// What a user of the engine should know about where it lies: one sentence each.
+    pub fn warnings(&self) -> Vec<String> {
+        self.directory
+            .as_ref()
+            .map_or_else(Vec::new, Directory::warnings)
+    }
+
+    /// Waits until all that was acknowledged before is on the disk. A database that is not closed
+    /// afterwards is refused all the same when the system goes down: copy its directory, if that is
+    /// what you want to come back to.
+    pub fn sync(&self) -> Result<()> {
+        if self.directory.is_none() {
+            return Ok(());
+        }
+        let synced = self.ask_every_shard(|shard| shard.sync());
+        let synced = synced.map_err(unanswered)?;
+        synced
+            .into_iter()
+            .collect::<Result<(), String>>()
+            .map_err(Error::Storage)
+    }
+
+    /// The number that a new table has for ever.
+    pub(super) fn next_serial(&self, key: TableKey) -> Result<u32, TableError> {
+        match &self.directory {
+            None => Ok(key.stamp),
+            Some(directory) if directory.is_read_only() => Err(TableError::ReadOnly),
+            Some(directory) => directory.next_serial(),
+        }
+    }
+
+    pub(super) fn note_created(
+        &self,
+        name: &str,
+        serial: u32,
+        schema: &Schema,
+    ) -> Result<(), TableError> {
+        match &self.directory {
+            None => Ok(()),
+            Some(directory) => directory.add(name, serial, schema),
+        }
+    }
+
+    pub(super) fn note_dropped(&self, name: &str) -> Result<(), TableError> {
+        match &self.directory {
+            None => Ok(()),
+            Some(directory) if directory.is_read_only() => Err(TableError::ReadOnly),
+            Some(directory) => directory.remove(name),
+        }
+    }
+
+    /// Brings transactions that a crash has interrupted to their end, in every shard the same.
+    pub(super) fn resolve(&self) -> Result<(), OpenError> {
+        let Some(directory) = &self.directory else {
+            return Ok(());
+        };
+        let closed = |error: TableError| OpenError::Placement(error.to_string());
+        let told = self
+            .ask_every_shard(|shard| shard.decisions())
+            .map_err(closed)?;
+        let mut decisions = Decisions::new();
+        for (shard, told) in told.into_iter().enumerate() {
+            for decision in told {
+                decisions.insert((shard, decision.ticket), decision.members);
+            }
+        }
+        let decisions = Arc::new(decisions);
+        let resolved = self
+            .ask_every_shard(move |shard| shard.resolve(&decisions))
+            .map_err(closed)?;
+        for (shard, resolved) in resolved.into_iter().enumerate() {
+            if let Err(reason) = resolved {
+                return Err(OpenError::Damaged {
+                    path: directory.arena(shard).path,
+                    reason,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where the shards' rows live, and the tables that are there.
+pub(super) struct Contents {
+    pub(super) registry: Registry,
+    tables: Arc<[TableShape]>,
+    /// The database is being made.
+    pub(super) creates: bool,
+}
+
+impl Contents {
+    /// What a directory holds; nothing, without one.
+    pub(super) fn of(directory: Option<&Directory>) -> Result<Self, OpenError> {
+        let stored: Vec<StoredTable> = directory.map_or_else(Vec::new, Directory::tables);
+        let names = stored.iter().map(|table| (&*table.name, &table.schema));
+        let (registry, keys) =
+            Registry::of(names).map_err(|error| OpenError::Placement(error.to_string()))?;
+        let shape = |(table, key): (&StoredTable, TableKey)| TableShape {
+            key,
+            serial: table.serial,
+            columns: table.schema.columns().len(),
+            keyed: table.schema.is_keyed(),
+        };
+        Ok(Self {
+            registry,
+            tables: stored.iter().zip(keys).map(shape).collect(),
+            creates: directory.is_some_and(|directory| directory.shards().is_none()),
+        })
+    }
+
+    /// Where the rows of a shard live.
+    pub(super) fn memory(&self, directory: Option<&Directory>, shard: usize) -> Memory {
+        match directory {
+            None => Memory::Own,
+            Some(directory) if self.creates => Memory::NewFile(directory.arena(shard)),
+            Some(directory) => Memory::File(directory.arena(shard), Arc::clone(&self.tables)),
+        }
+    }
+}

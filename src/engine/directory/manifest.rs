@@ -1,0 +1,189 @@
+//! The manifest: what a database is, and its tables, as JSON.
+//!
+//! It is replaced as a whole: written beside, waited for, renamed, and the directory waited for. So
+//! whoever reads it finds the old one or the new one. A table is in it from the moment that all its
+//! parts are made until before the first one goes, so a part that it does not name is left over.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{foreign, io_error};
+use crate::arena::sync_directory;
+use crate::error::OpenError;
+use crate::table::{Kind, Schema};
+
+const NAME: &str = "MANIFEST";
+pub(super) const NEW: &str = "MANIFEST.new";
+
+/// The version that this build writes. Another major version is refused, a later minor one is read.
+const FORMAT: (u32, u32) = (1, 0);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Manifest {
+    pub(super) database: [u8; 16],
+    pub(super) shards: u32,
+    /// False while the shards' files are being made.
+    pub(super) is_complete: bool,
+    pub(super) next_serial: u32,
+    pub(super) tables: Vec<StoredTable>,
+}
+
+/// A table of a database.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredTable {
+    pub(crate) name: String,
+    pub(crate) serial: u32,
+    pub(crate) schema: Schema,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Document {
+    format_major: u32,
+    format_minor: u32,
+    database: String,
+    shards: u32,
+    complete: bool,
+    next_serial: u32,
+    tables: Vec<TableEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TableEntry {
+    name: String,
+    serial: u32,
+    keyed: bool,
+    rows_expected: u64,
+    columns: Vec<ColumnEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ColumnEntry {
+    name: String,
+    kind: Kind,
+}
+
+/// The part of every version's manifest that says which version it is.
+#[derive(Deserialize)]
+struct Version {
+    format_major: u32,
+}
+
+impl Manifest {
+    pub(super) fn new(database: [u8; 16]) -> Self {
+        Self {
+            database,
+            shards: 0,
+            is_complete: false,
+            next_serial: 1,
+            tables: Vec::new(),
+        }
+    }
+
+    pub(super) fn path(directory: &Path) -> PathBuf {
+        directory.join(NAME)
+    }
+
+    /// Reads the manifest of a directory, if it has one.
+    pub(super) fn read(directory: &Path) -> Result<Option<Self>, OpenError> {
+        let path = Self::path(directory);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error(&path, "read")(error)),
+        };
+        let unreadable = |error: serde_json::Error| {
+            foreign(directory, &format!("its MANIFEST cannot be read: {error}"))
+        };
+        let version: Version = serde_json::from_str(&text).map_err(unreadable)?;
+        if version.format_major != FORMAT.0 {
+            return Err(OpenError::Version {
+                path,
+                found: version.format_major,
+                reads: FORMAT.0,
+            });
+        }
+        let document: Document = serde_json::from_str(&text).map_err(unreadable)?;
+        Self::of(document)
+            .map(Some)
+            .map_err(|why| foreign(directory, &format!("its MANIFEST is damaged: {why}")))
+    }
+
+    fn of(document: Document) -> Result<Self, String> {
+        let database = u128::from_str_radix(&document.database, 16)
+            .map_err(|_| format!("{:?} is no id of a database", document.database))?;
+        let mut tables: Vec<StoredTable> = Vec::new();
+        for entry in document.tables {
+            let mut schema = entry
+                .columns
+                .iter()
+                .fold(Schema::new(), |schema, column| {
+                    schema.column(&column.name, column.kind)
+                })
+                .expect_rows(entry.rows_expected);
+            if entry.keyed {
+                schema = schema.keyed();
+            }
+            schema
+                .check(&entry.name)
+                .map_err(|error| error.to_string())?;
+            let is_new = entry.serial > 0
+                && entry.serial < document.next_serial
+                && tables
+                    .iter()
+                    .all(|table| table.serial != entry.serial && table.name != entry.name);
+            if !is_new {
+                return Err(format!(
+                    "table {:?} is there twice, or has no serial",
+                    entry.name
+                ));
+            }
+            tables.push(StoredTable {
+                name: entry.name,
+                serial: entry.serial,
+                schema,
+            });
+        }
+        Ok(Self {
+            database: database.to_le_bytes(),
+            shards: document.shards,
+            is_complete: document.complete,
+            next_serial: document.next_serial,
+            tables,
+        })
+    }
+
+    /// Replaces the manifest of a directory.
+    pub(super) fn write(&self, directory: &Path) -> Result<(), io::Error> {
+        let column = |column: &crate::table::Column| ColumnEntry {
+            name: column.name.clone(),
+            kind: column.kind,
+        };
+        let table = |table: &StoredTable| TableEntry {
+            name: table.name.clone(),
+            serial: table.serial,
+            keyed: table.schema.is_keyed(),
+            rows_expected: table.schema.rows_expected(),
+            columns: table.schema.columns().iter().map(column).collect(),
+        };
+        let document = Document {
+            format_major: FORMAT.0,
+            format_minor: FORMAT.1,
+            database: format!("{:032x}", u128::from_le_bytes(self.database)),
+            shards: self.shards,
+            complete: self.is_complete,
+            next_serial: self.next_serial,
+            tables: self.tables.iter().map(table).collect(),
+        };
+        let text = serde_json::to_string_pretty(&document)?;
+        let new = directory.join(NEW);
+        let mut file = File::create(&new)?;
+        writeln!(file, "{text}")?;
+        file.sync_all()?;
+        drop(file);
+        fs::rename(&new, Self::path(directory))?;
+        sync_directory(directory)
+    }
+}

@@ -1,0 +1,285 @@
+//! A database's directory: who has it, and what is in it.
+//!
+//! ```text
+//! LOCK              held while an engine has the database open; names its process
+//! MANIFEST          what the database is, and its tables: replaced as a whole (`manifest`)
+//! shard-0000.arena  the memory of shard 0 (the arena room draws it)
+//! ...
+//! ```
+//! The lock belongs to the open file, so it ends with its process, however that ends; a second
+//! opener in the same process is refused, too, by whatever path it comes.
+
+mod manifest;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(super) use manifest::{Manifest, StoredTable};
+
+use crate::arena::{Access, ArenaFile, Identity};
+use crate::error::{OpenError, TableError};
+use crate::table::Schema;
+
+const LOCK: &str = "LOCK";
+
+/// How often a lock is asked for again while somebody may still give it up.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// How a database is to be opened.
+#[derive(Clone, Debug)]
+pub(super) struct Opening {
+    pub(super) path: PathBuf,
+    pub(super) access: Access,
+    pub(super) is_salvage: bool,
+    /// Whether a database is made where there is none.
+    pub(super) may_create: bool,
+    /// How long to wait for another engine to close it.
+    pub(super) patience: Duration,
+}
+
+/// An open database's directory.
+pub(super) struct Directory {
+    opening: Opening,
+    manifest: Mutex<Manifest>,
+    /// Held open as long as the database is.
+    _lock: File,
+}
+
+impl Directory {
+    /// Opens the directory, or makes it for so many shards; with the manifest that it has, unless it
+    /// is new.
+    pub(super) fn open(opening: Opening) -> Result<Self, OpenError> {
+        let path = &opening.path;
+        let creates = opening.may_create && opening.access == Access::Shared;
+        if creates {
+            fs::create_dir_all(path).map_err(io_error(path, "made"))?;
+        }
+        let lock = lock(&opening)?;
+        let manifest = match Manifest::read(path)? {
+            Some(manifest) => manifest,
+            None if !creates => {
+                return Err(foreign(path, "it has no file MANIFEST"));
+            }
+            None => {
+                check_empty(path)?;
+                Manifest::new(database_id())
+            }
+        };
+        Ok(Self {
+            opening,
+            manifest: Mutex::new(manifest),
+            _lock: lock,
+        })
+    }
+
+    fn manifest(&self) -> MutexGuard<'_, Manifest> {
+        self.manifest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shards of the database; `None` if it is being made.
+    pub(super) fn shards(&self) -> Option<usize> {
+        let manifest = self.manifest();
+        manifest.is_complete.then_some(manifest.shards as usize)
+    }
+
+    /// The tables, by their serials.
+    pub(super) fn tables(&self) -> Vec<StoredTable> {
+        self.manifest().tables.clone()
+    }
+
+    /// Notes that a database of so many shards is being made; what an interrupted making has left
+    /// goes.
+    pub(super) fn begin(&self, shards: usize) -> Result<(), OpenError> {
+        let path = &self.opening.path;
+        let mut manifest = self.manifest();
+        let left = manifest.shards as usize;
+        manifest.shards = shards as u32;
+        manifest.write(path).map_err(io_error(path, "written"))?;
+        for shard in 0..left.max(shards) {
+            match fs::remove_file(self.arena_path(shard)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(io_error(path, "cleared")(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the database is made.
+    pub(super) fn complete(&self) -> Result<(), OpenError> {
+        let path = &self.opening.path;
+        let mut manifest = self.manifest();
+        manifest.is_complete = true;
+        manifest.write(path).map_err(io_error(path, "written"))
+    }
+
+    fn arena_path(&self, shard: usize) -> PathBuf {
+        self.opening.path.join(format!("shard-{shard:04}.arena"))
+    }
+
+    /// The file of a shard.
+    pub(super) fn arena(&self, shard: usize) -> ArenaFile {
+        let manifest = self.manifest();
+        ArenaFile {
+            path: self.arena_path(shard),
+            identity: Identity {
+                database: manifest.database,
+                shard: shard as u32,
+                shards: manifest.shards,
+            },
+            access: self.opening.access,
+            is_salvage: self.opening.is_salvage,
+        }
+    }
+
+    /// A number that no table of this database has had.
+    pub(super) fn next_serial(&self) -> Result<u32, TableError> {
+        let mut manifest = self.manifest();
+        let serial = manifest.next_serial;
+        manifest.next_serial = serial.checked_add(1).ok_or(TableError::TooMany)?;
+        Ok(serial)
+    }
+
+    /// Notes a table whose parts are made.
+    pub(super) fn add(&self, name: &str, serial: u32, schema: &Schema) -> Result<(), TableError> {
+        self.change(|tables| {
+            tables.push(StoredTable {
+                name: name.to_owned(),
+                serial,
+                schema: schema.clone(),
+            });
+        })
+    }
+
+    /// Forgets a table whose parts are dropped next.
+    pub(super) fn remove(&self, name: &str) -> Result<(), TableError> {
+        self.change(|tables| tables.retain(|table| table.name != name))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<StoredTable>)) -> Result<(), TableError> {
+        let path = &self.opening.path;
+        let mut manifest = self.manifest();
+        let before = manifest.tables.clone();
+        change(&mut manifest.tables);
+        manifest.write(path).map_err(|source| {
+            manifest.tables = before;
+            TableError::Storage(format!(
+                "{} could not be written: {source}",
+                Manifest::path(path).display()
+            ))
+        })
+    }
+
+    /// Whether the database is open for reading only.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.opening.access == Access::Copy
+    }
+
+    /// What its users should know about where the database lies.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let path = &self.opening.path;
+        let is_in_memory = match crate::arena::is_in_memory(path) {
+            Ok(is_in_memory) => is_in_memory,
+            Err(error) => return vec![format!("{}: {error}", path.display())],
+        };
+        if is_in_memory {
+            return Vec::new();
+        }
+        vec![format!(
+            "{} lies on a disk's file system, which writes changed pages back at its own pace: random \
+             changes of more rows than memory holds dirty were measured at 0.7 million a second there, \
+             and at 27 million in memory. A directory in /dev/shm or on hugetlbfs has no such cost, and \
+             lasts as long as the system runs",
+            path.display()
+        )]
+    }
+}
+
+/// Takes the lock of a database, or says who has it.
+fn lock(opening: &Opening) -> Result<File, OpenError> {
+    let path = &opening.path;
+    let is_shared = opening.access == Access::Shared;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(is_shared)
+        .create(is_shared)
+        .truncate(false)
+        .open(path.join(LOCK))
+        .map_err(io_error(path, "locked"))?;
+    let begun = Instant::now();
+    loop {
+        // Readers keep writers out, and not each other: what they read is theirs alone.
+        let locked = if is_shared {
+            file.try_lock()
+        } else {
+            file.try_lock_shared()
+        };
+        match locked {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if begun.elapsed() < opening.patience => {
+                thread::sleep(LOCK_PAUSE);
+            }
+            Err(TryLockError::WouldBlock) => {
+                let mut process = String::new();
+                // The holder may be writing its number: then it is not told.
+                let _ = file.read_to_string(&mut process);
+                return Err(OpenError::InUse {
+                    path: path.clone(),
+                    process: process.trim().parse().ok(),
+                });
+            }
+            Err(TryLockError::Error(error)) => return Err(io_error(path, "locked")(error)),
+        }
+    }
+    if is_shared {
+        let write = |file: &mut File| {
+            file.set_len(0)?;
+            file.rewind()?;
+            writeln!(file, "{}", std::process::id())
+        };
+        write(&mut file).map_err(io_error(path, "locked"))?;
+    }
+    Ok(file)
+}
+
+/// Whether a database can be made in a directory without one.
+fn check_empty(path: &Path) -> Result<(), OpenError> {
+    let entries = fs::read_dir(path).map_err(io_error(path, "read"))?;
+    for entry in entries {
+        let name = entry.map_err(io_error(path, "read"))?.file_name();
+        if name != LOCK && name != manifest::NEW {
+            let why = format!("it has other files (first seen: {})", name.display());
+            return Err(foreign(path, &why));
+        }
+    }
+    Ok(())
+}
+
+/// 16 bytes that no other database has.
+fn database_id() -> [u8; 16] {
+    use std::hash::{BuildHasher, RandomState};
+    let half = || RandomState::new().hash_one(Instant::now());
+    let (low, high) = (half(), half());
+    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
+}
+
+fn foreign(path: &Path, why: &str) -> OpenError {
+    OpenError::NoDatabase {
+        path: path.to_owned(),
+        reason: why.to_owned(),
+    }
+}
+
+fn io_error(path: &Path, doing: &'static str) -> impl Fn(io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::Directory {
+        path: path.clone(),
+        doing,
+        source,
+    }
+}

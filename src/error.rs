@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::limits::{COLUMNS_MAX, NAME_BYTES_MAX, TABLES_MAX};
+use crate::limits::{COLUMNS_MAX, INDEXES_MAX, NAME_BYTES_MAX, TABLES_MAX, TEXT_BYTES_MAX};
 
 /// A shard's memory bound is reached. The operation changed nothing; delete rows, drop a table, or
 /// open the engine with a larger `arena_bytes`.
@@ -144,6 +144,15 @@ pub enum TableError {
     /// A name is empty or too long.
     #[error("{0:?} is no name: names have 1 to {NAME_BYTES_MAX} bytes")]
     Name(String),
+    /// A key or an index names a field that the record does not have.
+    #[error("there is no field named {0:?} for the key or an index")]
+    FieldMissing(String),
+    /// Records without a key are not supported; name one with `RecordSchema::key`.
+    #[error("records need a key: name its fields with RecordSchema::key, or `key` in record!")]
+    NoKey,
+    /// A table of records has at most 64 indexes.
+    #[error("records have at most {INDEXES_MAX} indexes beside their key, not {0}")]
+    Indexes(usize),
     /// Two columns have the same name.
     #[error("two columns are named {0:?}")]
     ColumnTwice(String),
@@ -228,6 +237,43 @@ pub enum Error {
     Duplicate {
         /// The key.
         key: u64,
+    },
+    /// A record with this key exists; use `upsert`, or another key.
+    #[error("a record with this key exists already")]
+    DuplicateKey,
+    /// A record was to be replaced by one with another key. Delete the one and insert the other.
+    #[error("a record cannot be given another key: delete it and insert another one")]
+    KeyChanged,
+    /// A text is longer than 16 MiB.
+    #[error("a text of {bytes} bytes is too long: at most {TEXT_BYTES_MAX} are kept")]
+    TextTooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// What a file holds of a record is no record of this kind; `ancile check` tells more.
+    #[error("field {number} of a record, counted from 1, is damaged in the file")]
+    FieldDamaged {
+        /// The field's number, counted from 1.
+        number: usize,
+    },
+    /// The record's key belongs to another shard than the one that the code runs in.
+    #[error(
+        "the record's key belongs to shard {owner}, not to shard {shard}: insert it there, or through a session"
+    )]
+    OtherShardsKey {
+        /// The key's shard.
+        owner: usize,
+        /// The shard at hand.
+        shard: usize,
+    },
+    /// The values of a key, or of an index, are not as many as its fields, or of other kinds.
+    #[error("the values do not have the number and kinds of the fields that they are for")]
+    KeyShape,
+    /// The table has no index of this name.
+    #[error("there is no index named {name:?}")]
+    IndexMissing {
+        /// The name.
+        name: String,
     },
     /// A keyed verb was used on a table without keys.
     #[error("the table has no SurrogateId: create it with Schema::keyed, or use DirectId")]

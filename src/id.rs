@@ -160,8 +160,14 @@ impl RowId for SurrogateId {
 
     #[inline]
     fn shard_of(self, shards: usize) -> ShardIndex {
-        ((u64::from(hash(self.0) as u32) * shards as u64) >> 32) as usize
+        shard_of(hash(self.0), shards)
     }
+}
+
+/// The shard, of `shards`, of a key with this hash.
+#[inline]
+pub(crate) fn shard_of(hash: u64, shards: usize) -> ShardIndex {
+    ((u64::from(hash as u32) * shards as u64) >> 32) as usize
 }
 
 mod sealed {

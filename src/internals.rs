@@ -9,7 +9,7 @@ use crate::id::{DirectId, TableKey};
 use crate::index::{HashIndex, Keys, Probe};
 use crate::ring::{Consumer, Producer, ring};
 use crate::session::{Link, Peers};
-use crate::shard::{Inbox, Mailbox, Request, Shard, TableShape};
+use crate::shard::{Content, Inbox, Mailbox, Request, Shard, TableShape};
 use crate::table::{Fixed, PartName, Single, TablePart, Verb};
 
 const NAME: PartName = PartName {
@@ -100,8 +100,12 @@ pub struct IndexProbe {
 struct Array(Vec<u64>);
 
 impl Keys for Array {
-    fn key(&self, slot: u32) -> Option<u64> {
-        self.0.get(slot as usize).copied()
+    fn is(&self, slot: u32, key: u64) -> bool {
+        self.0.get(slot as usize) == Some(&key)
+    }
+
+    fn probe(&self, slot: u32) -> Option<Probe> {
+        Some(Probe::new(*self.0.get(slot as usize)?))
     }
 
     fn prefetch(&self, _slot: u32) {}
@@ -164,12 +168,14 @@ impl Tick {
         let shape = TableShape {
             key,
             serial: 1,
-            columns: 10,
-            keyed: false,
+            content: Content::Rows {
+                columns: 10,
+                keyed: false,
+            },
         };
         shard
             .catalog
-            .create(shape, 0, 0)
+            .create(&shape, 0, 0)
             .unwrap_or_else(|full| panic!("{full}"));
         let mut ids = Vec::new();
         if let Ok((table, arena)) = shard.catalog.table(key) {

@@ -42,11 +42,12 @@ pub use engine::{
 pub use error::{ArenaFull, Error, OpenError, Result, TableError};
 pub use id::{DirectId, RowId, ShardIndex, SurrogateId};
 pub use session::{
-    AsyncSession, AsyncTransaction, Isolation, Pipeline, Resident, Savepoint, Session, Ticket,
-    Transaction, TransactionOptions, TransactionOutcome, Transactions, Verbs,
+    AsyncSession, AsyncTransaction, Isolation, Pipeline, RecordVerbs, Resident, Savepoint, Session,
+    Ticket, Transaction, TransactionOptions, TransactionOutcome, Transactions, Verbs,
 };
-pub use shard::{Context, OperationStats, Rows, TransactionStats};
+pub use shard::{Context, LocalRecords, OperationStats, Rows, TransactionStats};
 pub use table::{
-    Batch, Cell, Column, Compared, Dynamic, Fixed, Kind, Outcome, Row, Schema, Table, Timestamp,
-    Width,
+    Batch, Cell, Column, Compared, Dynamic, Field, FieldKind, FieldReader, FieldWriter, Fixed,
+    FromField, IndexKind, IndexSchema, Key, Kind, Outcome, Record, RecordSchema, Records, Row,
+    Schema, Table, Timestamp, ToField, Width,
 };

@@ -16,6 +16,12 @@ pub(crate) const GENERATION_MAX: u32 = (1 << 22) - 1;
 /// Columns of a table.
 pub(crate) const COLUMNS_MAX: usize = 1024;
 
+/// Indexes of one table of records, beside its key's.
+pub(crate) const INDEXES_MAX: usize = 64;
+
+/// Bytes of a text.
+pub(crate) const TEXT_BYTES_MAX: usize = 16 << 20;
+
 /// Tables of one engine.
 pub(crate) const TABLES_MAX: usize = 1 << 16;
 
@@ -100,6 +106,12 @@ pub(crate) const TICK_REQUESTS_PER_LANE: usize = 4;
 
 /// Proposals that one tick takes from one sender.
 pub(crate) const TICK_PROPOSALS: usize = 16;
+
+/// Records that travel to their shards together.
+pub(crate) const RECORDS_PER_CALL: usize = 1024;
+
+/// How far ahead of its use a record's memory is asked for.
+pub(crate) const RECORD_DISTANCE: usize = 16;
 
 /// Slots that one scan request visits before it lets others in.
 pub(crate) const SCAN_SLOTS_PER_REQUEST: u32 = 4096;

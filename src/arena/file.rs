@@ -178,6 +178,7 @@ impl ArenaFile {
             is_copy: self.access == Access::Copy,
             trace: Trace::new(base).map_err(|reason| self.damaged(reason))?,
             ledger,
+            debt: 0,
             released: Vec::new(),
             touched: Vec::new(),
         };

@@ -59,10 +59,12 @@ pub(crate) enum ExtentKind {
     Decided = 8,
     /// Slots that clients have reserved.
     Reserved = 9,
+    /// Lists of records with the same value.
+    Links = 10,
 }
 
 impl ExtentKind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Part,
         Self::Slab,
         Self::FreeSlots,
@@ -72,6 +74,7 @@ impl ExtentKind {
         Self::Prepared,
         Self::Decided,
         Self::Reserved,
+        Self::Links,
     ];
 }
 

@@ -34,6 +34,7 @@ mod ledger;
 mod map;
 mod prefetch;
 mod trace;
+mod view;
 
 use std::io;
 use std::ptr::NonNull;
@@ -51,6 +52,10 @@ use map::Map;
 pub(crate) use map::{Access, Binding, MapError, MapOptions, Pages, current_pu};
 pub(crate) use prefetch::{prefetch, prefetch_range};
 use trace::Trace;
+pub(crate) use view::View;
+
+/// Before-images of one operation's index entries, free list and heads, but for growth.
+const INDEX_BYTES: usize = 256;
 
 /// A shard's data memory.
 pub(crate) struct Arena {
@@ -68,6 +73,8 @@ struct Log {
     is_copy: bool,
     trace: Trace,
     ledger: Ledger,
+    /// Bytes that undoing the scope's operations by others may need before-images of.
+    debt: usize,
     /// Extents given back in the scope at hand. Its undoing would name them again, so they are not
     /// given out before it ends.
     released: Vec<Extent>,
@@ -208,6 +215,21 @@ impl Arena {
         }
     }
 
+    /// As [`prepare`](Self::prepare), of an operation that may be undone by others of its kind before
+    /// the scope ends.
+    #[inline]
+    pub(crate) fn prepare_undoable(&mut self, bytes: usize) -> Result<(), ArenaFull> {
+        let Some(log) = &mut self.log else {
+            return Ok(());
+        };
+        let debt = log.debt + bytes + INDEX_BYTES;
+        self.prepare(debt)?;
+        if let Some(log) = &mut self.log {
+            log.debt = debt;
+        }
+        Ok(())
+    }
+
     #[cold]
     fn add_undo_piece(&mut self, bytes: usize) -> Result<(), ArenaFull> {
         let extent = self.take(bytes)?;
@@ -247,6 +269,7 @@ impl Arena {
     pub(crate) fn end_scope(&mut self) {
         let Some(log) = &mut self.log else { return };
         log.touched.clear();
+        log.debt = 0;
         let pieces = log.trace.end();
         if !log.released.is_empty() || pieces.is_some() {
             let released = log.released.drain(..);
@@ -278,6 +301,26 @@ impl Arena {
     /// The address of an extent, valid while the arena lives and the extent is not released.
     pub(crate) fn address(&self, extent: Extent) -> NonNull<u8> {
         self.map.address(extent.offset as usize)
+    }
+
+    /// The address of an offset, valid as that of the extent that it lies in.
+    #[inline(always)]
+    pub(crate) fn at(&self, offset: u64) -> NonNull<u8> {
+        self.map.address(offset as usize)
+    }
+
+    /// A look at the arena's memory, for whoever reads beside its owner.
+    #[inline]
+    pub(crate) fn view(&self) -> View {
+        View::new(self.map.address(0), self.extents.top())
+    }
+
+    /// Whether a range lies in memory that extents may have; a damaged file may name any.
+    #[inline]
+    pub(crate) fn has(&self, offset: u64, bytes: usize) -> bool {
+        offset
+            .checked_add(bytes as u64)
+            .is_some_and(|end| end <= self.extents.top())
     }
 
     /// Makes memory present for the next `bytes` above the top, so that growing into them meets no

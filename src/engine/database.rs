@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::directory::{Directory, StoredTable};
-use super::registry::Registry;
+use super::registry::{Registry, TableSchema};
 use super::thread::Memory;
 use super::{Durability, Engine, unanswered};
 use crate::error::{Error, OpenError, Result, TableError};
 use crate::id::TableKey;
-use crate::shard::{Decisions, TableShape};
-use crate::table::Schema;
+use crate::shard::{Content, Decisions, TableShape};
+use crate::table::{RecordShape, Shape};
 
 impl Engine {
     /// Opens the database in a directory, or makes one there: [`Durability::Process`], and what is not
@@ -67,24 +67,20 @@ impl Engine {
             .map_err(Error::Storage)
     }
 
-    /// The number that a new table has for ever.
-    pub(super) fn next_serial(&self, key: TableKey) -> Result<u32, TableError> {
+    /// The numbers that a new table, and its indexes, have for ever.
+    pub(super) fn next_serials(&self, key: TableKey, count: usize) -> Result<Vec<u32>, TableError> {
         match &self.directory {
-            None => Ok(key.stamp),
+            // In memory nobody ever asks for them again.
+            None => Ok(vec![key.stamp; count]),
             Some(directory) if directory.is_read_only() => Err(TableError::ReadOnly),
-            Some(directory) => directory.next_serial(),
+            Some(directory) => directory.next_serials(count),
         }
     }
 
-    pub(super) fn note_created(
-        &self,
-        name: &str,
-        serial: u32,
-        schema: &Schema,
-    ) -> Result<(), TableError> {
+    pub(super) fn note_created(&self, table: StoredTable) -> Result<(), TableError> {
         match &self.directory {
             None => Ok(()),
-            Some(directory) => directory.add(name, serial, schema),
+            Some(directory) => directory.add(table),
         }
     }
 
@@ -142,12 +138,7 @@ impl Contents {
         let names = stored.iter().map(|table| (&*table.name, &table.schema));
         let (registry, keys) =
             Registry::of(names).map_err(|error| OpenError::Placement(error.to_string()))?;
-        let shape = |(table, key): (&StoredTable, TableKey)| TableShape {
-            key,
-            serial: table.serial,
-            columns: table.schema.columns().len(),
-            keyed: table.schema.is_keyed(),
-        };
+        let shape = |(table, key): (&StoredTable, TableKey)| table.shape(key);
         Ok(Self {
             registry,
             tables: stored.iter().zip(keys).map(shape).collect(),
@@ -161,6 +152,27 @@ impl Contents {
             None => Memory::Own,
             Some(directory) if self.creates => Memory::NewFile(directory.arena(shard)),
             Some(directory) => Memory::File(directory.arena(shard), Arc::clone(&self.tables)),
+        }
+    }
+}
+
+impl StoredTable {
+    /// The table, as its shards are told of it.
+    pub(super) fn shape(&self, key: TableKey) -> TableShape {
+        let content = match &self.schema {
+            TableSchema::Rows(schema) => Content::Rows {
+                columns: schema.columns().len(),
+                keyed: schema.is_keyed(),
+            },
+            TableSchema::Records(schema) => Content::Records(Arc::new(RecordShape {
+                shape: Shape::new(schema),
+                index_serials: self.index_serials.clone(),
+            })),
+        };
+        TableShape {
+            key,
+            serial: self.serial,
+            content,
         }
     }
 }

@@ -16,8 +16,9 @@ use ancile_topology::{Machine, Plan, Report, ShardVerification, Verification};
 
 pub use builder::{Durability, EngineBuilder};
 use directory::Directory;
+use directory::StoredTable;
 use registry::Registry;
-pub use registry::TableInfo;
+pub use registry::{TableInfo, TableSchema};
 pub use stats::{HotId, HotRow, ShardStats, Stats};
 pub use task::Task;
 use thread::ShardThread;
@@ -27,7 +28,7 @@ use crate::id::{RowId, ShardIndex, SurrogateId, TableKey};
 use crate::limits::SLOTS_MAX;
 use crate::session::{AsyncSession, Patience, Peers, Resident, Session, is_inside_shard};
 use crate::shard::{Command, Inbox, Shard, TableShape};
-use crate::table::{Row, Schema, Table};
+use crate::table::{Record, Records, Row, Schema, Table};
 
 /// An open engine: one shard a seat, each on a thread of its own.
 ///
@@ -124,29 +125,73 @@ impl Engine {
         check_outside()?;
         schema.check(name)?;
         schema.width_of::<R>(name)?;
-        let key = self.registry.create(name, &schema, |key| {
-            let serial = self.next_serial(key)?;
-            self.create_parts(key, serial, &schema)?;
-            self.note_created(name, serial, &schema).or_else(|error| {
-                self.drop_parts(key)?;
-                Err(error)
-            })
-        })?;
+        let rows_expected = schema.rows_expected();
+        let key = self.create(name, TableSchema::Rows(schema.clone()), rows_expected)?;
         Table::new(key, name, &schema)
     }
 
-    fn create_parts(&self, key: TableKey, serial: u32, schema: &Schema) -> Result<(), TableError> {
-        let shape = TableShape {
-            key,
-            serial,
-            columns: schema.columns().len(),
-            keyed: schema.is_keyed(),
+    /// Creates a table of records in every shard.
+    pub fn create_records<R: Record>(&self, name: &str) -> Result<Records<R>, TableError> {
+        check_outside()?;
+        let schema = R::schema();
+        schema.check(name)?;
+        let key = self.create(name, TableSchema::Records(schema.clone()), 0)?;
+        Ok(Records::new(key, name, &schema))
+    }
+
+    /// Opens a table of records that exists and whose records have the fields, key and indexes of this
+    /// type.
+    pub fn open_records<R: Record>(&self, name: &str) -> Result<Records<R>, TableError> {
+        let wanted = R::schema();
+        let (key, schema) = self.registry.find(name)?;
+        let difference = match &schema {
+            TableSchema::Rows(_) => Some("the table has rows, not records".to_owned()),
+            TableSchema::Records(schema) => schema.difference(&wanted),
         };
+        match difference {
+            None => Ok(Records::new(key, name, &wanted)),
+            Some(difference) => Err(TableError::Shape {
+                table: name.to_owned(),
+                row: std::any::type_name::<R>().to_owned(),
+                difference,
+            }),
+        }
+    }
+
+    /// Makes a table's parts in every shard.
+    fn create(
+        &self,
+        name: &str,
+        schema: TableSchema,
+        rows_expected: u64,
+    ) -> Result<TableKey, TableError> {
+        let indexes = match &schema {
+            TableSchema::Rows(_) => 0,
+            TableSchema::Records(schema) => schema.indexes().len(),
+        };
+        self.registry.create(name, &schema, |key| {
+            let mut serials = self.next_serials(key, 1 + indexes)?;
+            let table = StoredTable {
+                name: name.to_owned(),
+                serial: serials.remove(0),
+                index_serials: serials,
+                schema: schema.clone(),
+            };
+            self.create_parts(table.shape(key), rows_expected)?;
+            self.note_created(table).or_else(|error| {
+                self.drop_parts(key)?;
+                Err(error)
+            })
+        })
+    }
+
+    fn create_parts(&self, shape: TableShape, rows_expected: u64) -> Result<(), TableError> {
         // Keys fall on shards by chance: four standard deviations above the mean are enough.
-        let mean = schema.rows_expected() as f64 / self.shards() as f64;
+        let mean = rows_expected as f64 / self.shards() as f64;
         let rows_expected = ((mean + 4.0 * mean.sqrt()).ceil() as u64).min(SLOTS_MAX);
+        let key = shape.key;
         let created = self.ask_every_shard(move |shard| {
-            shard.catalog.create(shape, shard.index, rows_expected)
+            shard.catalog.create(&shape, shard.index, rows_expected)
         })?;
         match created
             .into_iter()
@@ -168,8 +213,14 @@ impl Engine {
 
     /// Opens a table that exists, with rows of a type that fits its columns.
     pub fn open_table<R: Row>(&self, name: &str) -> Result<Table<R>, TableError> {
-        let (key, schema) = self.registry.find(name)?;
-        Table::new(key, name, &schema)
+        match self.registry.find(name)? {
+            (key, TableSchema::Rows(schema)) => Table::new(key, name, &schema),
+            (_, TableSchema::Records(_)) => Err(TableError::Shape {
+                table: name.to_owned(),
+                row: std::any::type_name::<R>().to_owned(),
+                difference: "the table has records, not rows: open it with open_records".to_owned(),
+            }),
+        }
     }
 
     /// Drops a table in every shard and returns its memory to the system. Handles of it find nothing

@@ -7,15 +7,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::TableError;
 use crate::id::TableKey;
 use crate::limits::TABLES_MAX;
-use crate::table::Schema;
+use crate::table::{RecordSchema, Schema};
 
 /// What a table is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableInfo {
     /// Its name.
     pub name: String,
-    /// Its columns.
-    pub schema: Schema,
+    /// What it holds.
+    pub schema: TableSchema,
+}
+
+/// What a table holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TableSchema {
+    /// Rows of 8-byte columns.
+    Rows(Schema),
+    /// Records.
+    Records(RecordSchema),
 }
 
 /// Stamps are unique in the process, so that no two tables of any engines share one.
@@ -27,7 +37,7 @@ pub(super) struct Registry {
     /// inside a shard, for which its holder may be waiting.
     changes: Mutex<Places>,
     /// Held for a look or an entry, and never while anything is waited for.
-    tables: Mutex<BTreeMap<String, (TableKey, Schema)>>,
+    tables: Mutex<BTreeMap<String, (TableKey, TableSchema)>>,
 }
 
 /// Places of the catalog.
@@ -55,7 +65,7 @@ impl Places {
 impl Registry {
     /// A registry of tables that exist; the key of each, in order.
     pub(super) fn of<'a>(
-        tables: impl Iterator<Item = (&'a str, &'a Schema)>,
+        tables: impl Iterator<Item = (&'a str, &'a TableSchema)>,
     ) -> Result<(Self, Vec<TableKey>), TableError> {
         let registry = Self::default();
         let mut keys = Vec::new();
@@ -65,7 +75,7 @@ impl Registry {
         Ok((registry, keys))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (TableKey, Schema)>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, (TableKey, TableSchema)>> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -76,7 +86,7 @@ impl Registry {
     pub(super) fn create(
         &self,
         name: &str,
-        schema: &Schema,
+        schema: &TableSchema,
         make: impl FnOnce(TableKey) -> Result<(), TableError>,
     ) -> Result<TableKey, TableError> {
         let mut places = self.change();
@@ -95,7 +105,7 @@ impl Registry {
         Ok(key)
     }
 
-    pub(super) fn find(&self, name: &str) -> Result<(TableKey, Schema), TableError> {
+    pub(super) fn find(&self, name: &str) -> Result<(TableKey, TableSchema), TableError> {
         self.lock()
             .get(name)
             .cloned()

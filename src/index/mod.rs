@@ -54,16 +54,18 @@ const SEGMENT_BUCKETS_MAX: u32 = 2048;
 /// instead of a large directory.
 const DEPTH_MAX: u32 = 24;
 
-/// Where the keys are: the rows of the table.
+/// Where the keys are: the rows of the table. A slot that never was, as a damaged file may name one,
+/// has none.
 pub(crate) trait Keys {
-    /// The key of a row that the index refers to; none of a slot that never was, as a damaged file may
-    /// name one.
-    fn key(&self, slot: u32) -> Option<u64>;
+    /// Whether a row that the index refers to has the key that is looked for.
+    fn is(&self, slot: u32, key: u64) -> bool;
+    /// The key of a row that the index refers to, with its hash.
+    fn probe(&self, slot: u32) -> Option<Probe>;
     /// Starts reading that key's memory.
     fn prefetch(&self, slot: u32);
 }
 
-/// A unique index of 64-bit keys.
+/// A unique index.
 pub(crate) struct HashIndex {
     /// `1 << depth` entries; neighbours may name the same segment.
     directory: Vec<Entry>,
@@ -71,7 +73,6 @@ pub(crate) struct HashIndex {
     /// The serial of the table.
     owner: u32,
     depth: u32,
-    keys: u64,
     bytes: u64,
 }
 
@@ -97,6 +98,12 @@ impl Probe {
     pub(crate) fn new(key: u64) -> Self {
         let hash = crate::id::hash(key);
         Self { key, hash }
+    }
+
+    /// A probe for a key of another kind, known by its hash: whoever looks for it has it at hand.
+    #[inline(always)]
+    pub(crate) fn of_hash(hash: u64) -> Self {
+        Self { key: hash, hash }
     }
 
     #[inline(always)]
@@ -155,7 +162,6 @@ impl HashIndex {
             segments: Vec::new(),
             owner,
             depth,
-            keys: 0,
             bytes: 0,
         };
         for number in 0..1_u64 << depth {
@@ -184,7 +190,6 @@ impl HashIndex {
             segments: Vec::new(),
             owner,
             depth,
-            keys: 0,
             bytes: 0,
         };
         for segment in segments {
@@ -224,13 +229,12 @@ impl HashIndex {
             segment.release_in_turn(arena);
         }
         self.bytes = 0;
-        self.keys = 0;
     }
 
     /// Number of keys.
     #[cfg(test)]
     fn len(&self) -> u64 {
-        self.keys
+        self.segments.iter().map(|segment| u64::from(segment.keys())).sum()
     }
 
     /// Bytes of buckets and directory.
@@ -282,7 +286,7 @@ impl HashIndex {
             depth,
         } = self.entry(probe);
         let home = buckets.home(probe.place(), depth);
-        match buckets.find(home, probe.tag(), |slot| keys.key(slot) == Some(probe.key)) {
+        match buckets.find(home, probe.tag(), |slot| keys.is(slot, probe.key)) {
             Some(found) => Ok(found.slot),
             None => Err(Vacancy {
                 segment,
@@ -314,8 +318,28 @@ impl HashIndex {
             vacancy = self.grow(arena, probe, keys)?;
         }
         self.segments[vacancy.segment as usize].count_up();
-        self.keys += 1;
         Ok(())
+    }
+
+    /// Grows the segment of a key, if it is full, so that adding the key next cannot fail.
+    pub(crate) fn make_room(
+        &mut self,
+        arena: &mut Arena,
+        probe: Probe,
+        keys: &impl Keys,
+    ) -> Result<(), ArenaFull> {
+        if self.segments[self.entry(probe).segment as usize].is_full() {
+            self.grow_segment(arena, probe, keys)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the entry that refers to `slot` refer to `next`; says whether there was one.
+    pub(crate) fn rename(&mut self, arena: &mut Arena, probe: Probe, slot: u32, next: u32) -> bool {
+        let Entry { buckets, depth, .. } = self.entry(probe);
+        let home = buckets.home(probe.place(), depth);
+        let before = |at, bytes| arena.before(at, bytes);
+        buckets.rename(home, probe.tag(), slot, next, before)
     }
 
     /// Removes the entry that refers to `slot`; says whether there was one.
@@ -331,7 +355,6 @@ impl HashIndex {
         let removed = buckets.remove(home, probe.tag(), slot, before);
         if removed {
             self.segments[segment as usize].count_down();
-            self.keys = self.keys.wrapping_sub(1);
         }
         removed
     }
@@ -416,8 +439,9 @@ impl HashIndex {
         self.segments[number as usize].buckets().drain(
             |slot| keys.prefetch(slot),
             |slot| {
-                let Some(key) = keys.key(slot) else { return };
-                let moved = Probe::new(key);
+                let Some(moved) = keys.probe(slot) else {
+                    return;
+                };
                 let upper = high.is_some() && moved.place() >> split_bit & 1 == 1;
                 let target = if upper {
                     high.as_mut().unwrap_or(&mut low)

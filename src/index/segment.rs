@@ -320,6 +320,26 @@ impl Buckets {
         true
     }
 
+    /// Gives the entry of a slot to another one.
+    pub(super) fn rename(
+        mut self,
+        home: u32,
+        tag: u16,
+        slot: u32,
+        next: u32,
+        mut before: impl FnMut(NonNull<u8>, usize),
+    ) -> bool {
+        let Some(found) = self.find(home, tag, |candidate| candidate == slot) else {
+            return false;
+        };
+        before(
+            self.part(found.bucket, Bucket::slot_offset(found.entry)),
+            size_of::<u32>(),
+        );
+        self.bucket_mut(found.bucket).set(found.entry, tag, next);
+        true
+    }
+
     /// Visits every slot, its row asked for [`MOVE_DISTANCE`] visits before.
     pub(super) fn drain(self, prefetch: impl Fn(u32), mut visit: impl FnMut(u32)) {
         let mut slots = Vec::with_capacity(self.count as usize * BUCKET_ENTRIES);

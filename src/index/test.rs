@@ -9,8 +9,12 @@ use crate::error::ArenaFull;
 struct Rows(Vec<u64>);
 
 impl Keys for Rows {
-    fn key(&self, slot: u32) -> Option<u64> {
-        self.0.get(slot as usize).copied()
+    fn is(&self, slot: u32, key: u64) -> bool {
+        self.0.get(slot as usize) == Some(&key)
+    }
+
+    fn probe(&self, slot: u32) -> Option<Probe> {
+        Some(Probe::new(*self.0.get(slot as usize)?))
     }
     fn prefetch(&self, _slot: u32) {}
 }

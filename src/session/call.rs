@@ -6,7 +6,7 @@ use super::host::{Host, await_turn};
 use super::link::{Answer, Link};
 use crate::error::{Error, Result};
 use crate::id::ShardIndex;
-use crate::shard::{Context, Reach, Request, Shipped, Status};
+use crate::shard::{Call, Context, Reach, Request, Shipped, Status};
 
 /// Runs a closure in a shard as one transaction.
 pub(super) fn call<T, E, F>(
@@ -62,6 +62,121 @@ where
             None => Err(Error::Closed.into()),
         },
         _ => Err(link.peers().ended(shard).into()),
+    }
+}
+
+/// Runs closures in shards, each as one transaction, at the same time; a shard has one at most. What
+/// they return, in order.
+pub(super) fn call_each<T, E, F>(
+    link: &mut Link,
+    host: &mut impl Host,
+    reach: Reach,
+    calls: Vec<(ShardIndex, F)>,
+) -> Vec<Result<T, E>>
+where
+    F: FnOnce(&mut Context<'_>) -> Result<T, E> + Send,
+    T: Send,
+    E: From<Error> + Send,
+{
+    let own = host.own();
+    let mut shipped: Vec<(ShardIndex, Box<Shipped<F, Result<T, E>>>)> = calls
+        .into_iter()
+        .map(|(shard, closure)| (shard, Box::new(Shipped::new(closure, reach))))
+        .collect();
+    let mut guard = Calls {
+        link,
+        pending: Vec::new(),
+    };
+    let mut failures: Vec<Option<Error>> = shipped.iter().map(|_| None).collect();
+    for (at, (shard, call)) in shipped.iter_mut().enumerate() {
+        if own != Some(*shard) {
+            // SAFETY: the calls stay in their boxes until the guard has seen every answer, or the
+            // shards' ends, also when this thread unwinds.
+            let request = unsafe { Request::call(&mut **call) };
+            failures[at] = guard.send(host, *shard, request).err();
+        }
+    }
+    for (at, (shard, call)) in shipped.iter_mut().enumerate() {
+        if own == Some(*shard) {
+            await_turn(host, |shard| reach.claim(shard));
+            if host.with_shard(|shard| call.run(shard)).is_none() {
+                failures[at] = Some(Error::Closed);
+            }
+        }
+    }
+    guard.wait(host);
+    drop(guard);
+    let peers = link.peers();
+    shipped
+        .into_iter()
+        .zip(failures)
+        .map(
+            |((shard, call), failure)| match (failure, call.into_result()) {
+                (Some(error), _) => Err(error.into()),
+                (None, Some(result)) => result?,
+                (None, None) => Err(peers.ended(shard).into()),
+            },
+        )
+        .collect()
+}
+
+/// Keeps the memory of several calls in place: it is not dropped before all are answered.
+struct Calls<'a> {
+    link: &'a mut Link,
+    pending: Vec<ShardIndex>,
+}
+
+impl Calls<'_> {
+    fn send(&mut self, host: &mut impl Host, shard: ShardIndex, request: Request) -> Result<()> {
+        let mut guard = Guard {
+            link: self.link,
+            shard,
+            is_answered: true,
+        };
+        guard.send(host, request)?;
+        // From here on this guard waits for the answer.
+        guard.is_answered = true;
+        self.pending.push(shard);
+        Ok(())
+    }
+
+    fn wait(&mut self, host: &mut impl Host) {
+        let mut rounds = 0;
+        while let Some(&shard) = self.pending.last() {
+            if self.poll() {
+                rounds = 0;
+                continue;
+            }
+            if let Ok(lane) = self.link.lane(shard) {
+                host.pause(rounds, lane);
+            }
+            rounds += 1;
+        }
+    }
+
+    /// Takes the answers that are there; says whether there was one.
+    fn poll(&mut self) -> bool {
+        let before = self.pending.len();
+        let link = &mut *self.link;
+        self.pending.retain(|&shard| {
+            let mut guard = Guard {
+                link: &mut *link,
+                shard,
+                is_answered: true,
+            };
+            guard.poll().is_none()
+        });
+        self.pending.len() < before
+    }
+}
+
+impl Drop for Calls<'_> {
+    fn drop(&mut self) {
+        while !self.pending.is_empty() {
+            if !self.poll() {
+                std::thread::yield_now();
+            }
+        }
     }
 }
 

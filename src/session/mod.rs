@@ -10,6 +10,7 @@ mod link;
 mod operations;
 mod pipeline;
 mod polled;
+mod records;
 mod resident;
 mod transaction;
 mod verbs;
@@ -26,6 +27,7 @@ pub(crate) use link::Lane;
 pub(crate) use link::{Link, Peers};
 pub use pipeline::{Pipeline, Ticket};
 pub use polled::{AsyncSession, AsyncTransaction};
+pub use records::RecordVerbs;
 pub use resident::Resident;
 pub use transaction::{
     Isolation, Savepoint, Transaction, TransactionOptions, TransactionOutcome, Transactions,

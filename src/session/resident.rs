@@ -6,8 +6,8 @@ use super::verbs::Port;
 use crate::error::Result;
 use crate::id::ShardIndex;
 use crate::limits::OPERATIONS_PER_ROWS;
-use crate::shard::{Rows, Shard};
-use crate::table::{Row, Table};
+use crate::shard::{LocalRecords, Rows, Shard};
+use crate::table::{Record, Records, Row, Table};
 
 /// What resident work ([`Engine::spawn`](crate::Engine::spawn)) works with.
 ///
@@ -47,6 +47,16 @@ impl<'a> Resident<'a> {
         self.inside.worked(OPERATIONS_PER_ROWS);
         await_turn(&mut self.inside, Shard::claim_all);
         self.inside.shard.rows(table)
+    }
+
+    /// The records of a table in this shard; others are served as by [`rows`](Self::rows).
+    pub fn own_records<'s, R: Record>(
+        &'s mut self,
+        records: &'s Records<R>,
+    ) -> Result<LocalRecords<'s, R>> {
+        self.inside.worked(OPERATIONS_PER_ROWS);
+        await_turn(&mut self.inside, Shard::claim_all);
+        self.inside.shard.records(records)
     }
 }
 

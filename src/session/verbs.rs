@@ -11,12 +11,13 @@ use super::operations::{
     Deletes, Inserts, KeyedWrites, Operations, Selects, Updates, Visited, first,
 };
 use super::pipeline::Pipeline;
+use super::records::RecordVerbs;
 use super::transaction::{self, Transaction, TransactionOptions, Transactions};
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId};
 use crate::limits::SCAN_SLOTS_PER_REQUEST;
 use crate::shard::{Context, Reach};
-use crate::table::{Batch, Compared, Outcome, Row, Table, Verb};
+use crate::table::{Batch, Compared, Outcome, Record, Records, Row, Table, Verb};
 
 /// A client's lanes, and what it does while it waits.
 pub(crate) trait Port {
@@ -240,6 +241,11 @@ pub trait Verbs: Port + Sized {
         };
         run(self, table, visited)?;
         Ok(())
+    }
+
+    /// The verbs of a table of records.
+    fn records<'s, R: Record>(&'s mut self, records: &'s Records<R>) -> RecordVerbs<'s, Self, R> {
+        RecordVerbs::new(self, records)
     }
 
     /// Submits operations now and completes them later.

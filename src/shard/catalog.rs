@@ -5,22 +5,88 @@ use allocator_api2::vec::Vec;
 use crate::arena::{Arena, Entry, Heap};
 use crate::error::{ArenaFull, Error, Result};
 use crate::id::{ShardIndex, TableKey};
-use crate::table::{PartName, TablePart};
-use crate::transaction::{RowKey, Tables};
+use std::sync::Arc;
+
+use crate::table::{PartName, RecordPart, RecordShape, TablePart};
+use crate::transaction::{Changed, RowKey, Tables};
 
 /// A table, as the catalog is told of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TableShape {
     pub(crate) key: TableKey,
     /// Its number in its database.
     pub(crate) serial: u32,
-    pub(crate) columns: usize,
-    pub(crate) keyed: bool,
+    pub(crate) content: Content,
+}
+
+/// What a table holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    Rows { columns: usize, keyed: bool },
+    Records(Arc<RecordShape>),
 }
 
 pub(crate) struct Catalog {
-    tables: Vec<Option<(u32, TablePart)>, Heap>,
+    tables: Vec<Option<(u32, Part)>, Heap>,
     arena: Arena,
+}
+
+/// A shard's part of a table.
+enum Part {
+    Rows(TablePart),
+    Records(RecordPart),
+}
+
+impl Part {
+    fn new(
+        arena: &mut Arena,
+        shape: &TableShape,
+        shard: ShardIndex,
+        rows_expected: u64,
+    ) -> Result<Self, ArenaFull> {
+        let name = shape.name();
+        match &shape.content {
+            Content::Rows { columns, keyed } => {
+                TablePart::new(arena, name, shard, *columns, *keyed, rows_expected).map(Self::Rows)
+            }
+            Content::Records(records) => {
+                let records = Arc::clone(records);
+                RecordPart::new(arena, name, shard, records, rows_expected).map(Self::Records)
+            }
+        }
+    }
+
+    fn open(
+        arena: &Arena,
+        shape: &TableShape,
+        shard: ShardIndex,
+        extents: &[Entry],
+    ) -> Result<Self, String> {
+        let name = shape.name();
+        match &shape.content {
+            Content::Rows { columns, keyed } => {
+                TablePart::open(arena, name, shard, *columns, *keyed, extents).map(Self::Rows)
+            }
+            Content::Records(records) => {
+                let records = Arc::clone(records);
+                RecordPart::open(arena, name, shard, records, extents).map(Self::Records)
+            }
+        }
+    }
+
+    fn release(self, arena: &mut Arena) {
+        match self {
+            Self::Rows(part) => part.release(arena),
+            Self::Records(part) => part.release(arena),
+        }
+    }
+
+    fn save(&mut self, arena: &mut Arena) {
+        match self {
+            Self::Rows(part) => part.save(arena),
+            Self::Records(part) => part.save(arena),
+        }
+    }
 }
 
 impl Catalog {
@@ -33,15 +99,13 @@ impl Catalog {
 
     pub(crate) fn create(
         &mut self,
-        shape: TableShape,
+        shape: &TableShape,
         shard: ShardIndex,
         rows_expected: u64,
     ) -> Result<(), ArenaFull> {
         let place = self.make_place(shape.key)?;
-        let TableShape { columns, keyed, .. } = shape;
-        let name = shape.name();
-        let table = TablePart::new(&mut self.arena, name, shard, columns, keyed, rows_expected)?;
-        self.tables[place] = Some((shape.key.stamp, table));
+        let part = Part::new(&mut self.arena, shape, shard, rows_expected)?;
+        self.tables[place] = Some((shape.key.stamp, part));
         self.end_scope();
         Ok(())
     }
@@ -63,11 +127,13 @@ impl Catalog {
             let place = self
                 .make_place(shape.key)
                 .map_err(|full| full.to_string())?;
-            let TableShape { columns, keyed, .. } = *shape;
-            let extents = by_owner.remove(&shape.serial).unwrap_or_default();
-            let name = shape.name();
-            let table = TablePart::open(&self.arena, name, shard, columns, keyed, &extents)?;
-            self.tables[place] = Some((shape.key.stamp, table));
+            let serials = std::iter::once(shape.serial).chain(shape.index_serials());
+            let extents: std::vec::Vec<Entry> = serials
+                .filter_map(|serial| by_owner.remove(&serial))
+                .flatten()
+                .collect();
+            let part = Part::open(&self.arena, shape, shard, &extents)?;
+            self.tables[place] = Some((shape.key.stamp, part));
         }
         let own = by_owner.remove(&0).unwrap_or_default();
         for entry in by_owner.into_values().flatten() {
@@ -83,7 +149,7 @@ impl Catalog {
         if at >= self.tables.len() {
             let more = at + 1 - self.tables.len();
             self.tables.try_reserve(more).map_err(|_| ArenaFull {
-                asked_bytes: (more * size_of::<Option<(u32, TablePart)>>()) as u64,
+                asked_bytes: (more * size_of::<Option<(u32, Part)>>()) as u64,
                 used_bytes: self.arena.used_bytes(),
                 bound_bytes: self.arena.bound_bytes(),
                 is_disk: false,
@@ -135,7 +201,9 @@ impl Catalog {
     /// The id of a row that is known by its number: its key, or the id of the row that is in its slot
     /// now; and whether it is a key.
     pub(super) fn id_of(&self, row: RowKey) -> Option<(bool, u64)> {
-        let (_, table) = self.tables.get(row.table as usize)?.as_ref()?;
+        let Some((_, Part::Rows(table))) = self.tables.get(row.table as usize)? else {
+            return None;
+        };
         if table.is_keyed() {
             return Some((true, row.row));
         }
@@ -153,15 +221,31 @@ impl Catalog {
     #[inline]
     pub(crate) fn table(&mut self, key: TableKey) -> Result<(&mut TablePart, &mut Arena)> {
         match self.tables.get_mut(key.index as usize) {
-            Some(Some((stamp, table))) if *stamp == key.stamp => Ok((table, &mut self.arena)),
+            Some(Some((stamp, Part::Rows(table)))) if *stamp == key.stamp => {
+                Ok((table, &mut self.arena))
+            }
+            _ => Err(Error::TableGone),
+        }
+    }
+
+    /// A table of records, with the arena that its changes draw on.
+    pub(crate) fn records(&mut self, key: TableKey) -> Result<(&mut RecordPart, &mut Arena)> {
+        match self.tables.get_mut(key.index as usize) {
+            Some(Some((stamp, Part::Records(table)))) if *stamp == key.stamp => {
+                Ok((table, &mut self.arena))
+            }
             _ => Err(Error::TableGone),
         }
     }
 
     /// The table with this number in its database, while an opened arena is brought in order.
     pub(super) fn by_serial(&mut self, serial: u32) -> Option<(&mut TablePart, &mut Arena)> {
-        let mut tables = self.tables.iter_mut().flatten();
-        let (_, table) = tables.find(|(_, table)| table.serial() == serial)?;
+        let tables = self.tables.iter_mut().flatten();
+        let mut rows = tables.filter_map(|(_, part)| match part {
+            Part::Rows(table) => Some(table),
+            Part::Records(_) => None,
+        });
+        let table = rows.find(|table| table.serial() == serial)?;
         Some((table, &mut self.arena))
     }
 
@@ -171,6 +255,15 @@ impl Catalog {
 }
 
 impl TableShape {
+    /// The numbers of the table's indexes in its database.
+    fn index_serials(&self) -> impl Iterator<Item = u32> {
+        let serials: &[u32] = match &self.content {
+            Content::Rows { .. } => &[],
+            Content::Records(records) => &records.index_serials,
+        };
+        serials.iter().copied()
+    }
+
     fn name(&self) -> PartName {
         PartName {
             place: self.key.index,
@@ -180,8 +273,12 @@ impl TableShape {
 }
 
 impl Tables for Catalog {
-    fn table(&mut self, index: u32) -> Option<(&mut TablePart, &mut Arena)> {
-        let (_, table) = self.tables.get_mut(index as usize)?.as_mut()?;
-        Some((table, &mut self.arena))
+    fn changed(&mut self, index: u32) -> Option<(Changed<'_>, &mut Arena)> {
+        let (_, part) = self.tables.get_mut(index as usize)?.as_mut()?;
+        let changed = match part {
+            Part::Rows(table) => Changed::Rows(table),
+            Part::Records(table) => Changed::Records(table),
+        };
+        Some((changed, &mut self.arena))
     }
 }

@@ -4,10 +4,10 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::request::Call;
-use super::{Claim, Rows, Shard};
+use super::{Claim, Local, LocalRecords, Rows, Shard};
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId, TableKey};
-use crate::table::{Dynamic, Row, Table};
+use crate::table::{Dynamic, Record, Records, Row, Table};
 use crate::transaction::RowKey;
 
 /// What a closure shipped to a shard works with: the shard's tables, in one transaction.
@@ -23,6 +23,29 @@ impl Context<'_> {
     /// The shard.
     pub fn shard(&self) -> ShardIndex {
         self.shard.index
+    }
+
+    /// The records of a table in this shard. Changes are part of the transaction.
+    pub fn records<'a, R: Record>(
+        &'a mut self,
+        records: &'a Records<R>,
+    ) -> Result<LocalRecords<'a, R>> {
+        let Shard {
+            catalog,
+            undo,
+            index,
+            shards,
+            ..
+        } = &mut *self.shard;
+        let table = records.key();
+        let undo = Some((undo, table.index));
+        let local = Local::new(catalog.records(table)?, undo, *index, *shards);
+        Ok(LocalRecords::new(local, records))
+    }
+
+    /// The records of a table in this shard; each change is a transaction of its own.
+    pub(crate) fn local(&mut self, table: TableKey) -> Result<Local<'_>> {
+        self.shard.local(table)
     }
 
     /// The rows of a table in this shard. Changes are part of the transaction.

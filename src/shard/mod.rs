@@ -23,6 +23,7 @@ mod kept;
 mod lane;
 mod outbox;
 mod parcel;
+mod records;
 mod request;
 mod rows;
 mod tally;
@@ -32,10 +33,10 @@ use crate::error::Result;
 use std::sync::Arc;
 
 use crate::id::{DirectId, RowId, ShardIndex, TableKey};
-use crate::table::{Row, Table};
+use crate::table::{Record, Records, Row, Table};
 use crate::transaction::mutant::{self, Mutant};
 use crate::transaction::{EntryId, Intents, IntentsFull, Mode, NEVER, RowKey, UndoLog};
-pub(crate) use catalog::{Catalog, TableShape};
+pub(crate) use catalog::{Catalog, Content, TableShape};
 use chain::Holder;
 pub use context::Context;
 pub(crate) use context::{Fetched, Reach, Shipped, Sighting, panic_message};
@@ -47,6 +48,8 @@ use kept::Kept;
 pub(crate) use lane::{LaneMemory, ServerLane, Status};
 pub(crate) use outbox::{Outbox, Relay};
 pub(crate) use parcel::Parcel;
+pub use records::LocalRecords;
+pub(crate) use records::{Local, split};
 pub(crate) use request::{BlockLayout, BlockMemory, Call, Request};
 pub use rows::Rows;
 pub(crate) use rows::check_lengths;
@@ -229,6 +232,20 @@ impl Shard {
     #[inline(always)]
     pub(crate) fn is_unclaimed(&self) -> bool {
         self.intents.is_empty()
+    }
+
+    /// The records of a table in this shard; each change is a transaction of its own.
+    pub(crate) fn records<'a, R: Record>(
+        &'a mut self,
+        records: &'a Records<R>,
+    ) -> Result<LocalRecords<'a, R>> {
+        Ok(LocalRecords::new(self.local(records.key())?, records))
+    }
+
+    /// As [`records`](Self::records), of records of any type.
+    fn local(&mut self, table: TableKey) -> Result<Local<'_>> {
+        let part = self.catalog.records(table)?;
+        Ok(Local::new(part, None, self.index, self.shards))
     }
 
     /// The rows of a table in this shard; each change is a transaction of its own.

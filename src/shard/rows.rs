@@ -52,8 +52,8 @@ macro_rules! with_images {
                 result
             }
             Some(undo) => {
-                undo.reserve($rows.width.cells())?;
-                $rows.arena.prepare($rows.part.row_bytes())?;
+                undo.reserve($rows.width.cells(), 0)?;
+                $rows.arena.prepare_undoable($rows.part.row_bytes())?;
                 let $images = &mut undo.of_table($rows.key.index);
                 $operation
             }
@@ -458,8 +458,8 @@ impl<'a, R: Row> Rows<'a, R> {
         let key = self.key.index;
         if let Some(undo) = &mut self.undo {
             for at in 0..count {
-                undo.reserve(width.cells())?;
-                self.arena.prepare(self.part.row_bytes())?;
+                undo.reserve(width.cells(), 0)?;
+                self.arena.prepare_undoable(self.part.row_bytes())?;
                 let place = self.part.find(operations.id(at));
                 let means = Means {
                     arena: self.arena,

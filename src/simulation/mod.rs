@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::id::{ShardIndex, TableKey, hash};
 use crate::limits::LEASE_MICROS;
 use crate::session::{Host, Lane, Link, Peers, Port};
-use crate::shard::{Delivery, Inbox, Mailbox, Shard, TableShape};
+use crate::shard::{Content, Delivery, Inbox, Mailbox, Shard, TableShape};
 use crate::table::{Row, Schema, Table, watch};
 use crate::transaction::Stub;
 use strand::Turns;
@@ -188,12 +188,14 @@ impl World {
         let shape = TableShape {
             key,
             serial: index + 1,
-            columns: schema.columns().len(),
-            keyed: schema.is_keyed(),
+            content: Content::Rows {
+                columns: schema.columns().len(),
+                keyed: schema.is_keyed(),
+            },
         };
         for (index, seat) in self.shards.iter().enumerate() {
             let catalog = &mut seat.borrow_mut().shard.catalog;
-            catalog.create(shape, index, 0).unwrap();
+            catalog.create(&shape, index, 0).unwrap();
         }
         Table::new(key, name, schema).unwrap()
     }

@@ -16,6 +16,7 @@ mod block;
 mod execute;
 mod free;
 mod handle;
+mod record;
 mod row;
 mod schema;
 mod slots;
@@ -33,6 +34,13 @@ pub(crate) use block::{Block, Code, Verb, Verbs};
 use execute::Windows;
 pub(crate) use execute::{Means, Rolling, RowPart};
 pub use handle::Table;
+pub(crate) use record::{
+    Codec, Image, RecordPart, RecordShape, Shape, are_equal, hash_of, write_row, write_wanted,
+};
+pub use record::{
+    Field, FieldKind, FieldReader, FieldWriter, FromField, IndexKind, IndexSchema, Key, Record,
+    RecordSchema, Records, ToField,
+};
 pub use row::{Cell, Row};
 pub use schema::{Column, Kind, Schema, Timestamp};
 pub(crate) use slots::Place;
@@ -55,6 +63,10 @@ pub(crate) trait BeforeImages {
     fn inserted(&mut self, slot: u32);
     fn updating(&mut self, slot: u32, header: u64, cells: &[u64]);
     fn deleted(&mut self, slot: u32, header: u64);
+    /// A text was replaced, and lies where it lay until the transaction commits.
+    fn retired(&mut self, text: u64) {
+        let _ = text;
+    }
 }
 
 /// Nothing to remember: the operation is a transaction of its own.
@@ -96,8 +108,14 @@ pub(crate) struct TablePart {
 
 impl Keys for Slots {
     #[inline(always)]
-    fn key(&self, slot: u32) -> Option<u64> {
-        self.has_slot(slot).then(|| self.key(self.place(slot)))
+    fn is(&self, slot: u32, key: u64) -> bool {
+        self.has_slot(slot) && self.key(self.place(slot)) == key
+    }
+
+    #[inline]
+    fn probe(&self, slot: u32) -> Option<Probe> {
+        self.has_slot(slot)
+            .then(|| Probe::new(self.key(self.place(slot))))
     }
 
     #[inline(always)]

@@ -154,6 +154,11 @@ impl Slots {
         }
     }
 
+    /// A slab has `1 << slab_shift` slots.
+    pub(super) fn slab_shift(&self) -> u32 {
+        self.slab_shift
+    }
+
     /// The serial of the table.
     pub(super) fn owner(&self) -> u32 {
         self.owner

@@ -71,6 +71,32 @@ impl Stored {
         }
     }
 
+    /// The head of a part of an opened arena, which has this shape.
+    pub(super) fn open(arena: &Arena, extents: &[Entry], shape: [u64; 2]) -> Result<Self, String> {
+        let heads = of_kind(extents, ExtentKind::Part);
+        let [head] = heads.as_slice() else {
+            return Err(format!("a table has {} heads", heads.len()));
+        };
+        let stored = Self::at(arena, head.extent);
+        if stored.shape() != shape {
+            return Err("a table has another shape than the manifest says".to_owned());
+        }
+        Ok(stored)
+    }
+
+    /// What the head says.
+    pub(super) fn saved(&self) -> SavedSlots {
+        self.saved
+    }
+
+    /// Brings the head up to date.
+    #[inline]
+    pub(super) fn save(&mut self, arena: &mut Arena, saved: SavedSlots, shape: [u64; 2]) {
+        if saved != self.saved {
+            self.write(arena, saved, shape);
+        }
+    }
+
     pub(super) fn release(self, arena: &mut Arena) {
         arena.release(self.extent);
     }
@@ -98,6 +124,17 @@ impl Stored {
     }
 }
 
+/// The extents of one kind, by their numbers.
+pub(super) fn of_kind(extents: &[Entry], kind: ExtentKind) -> Vec<Entry> {
+    let mut some: Vec<Entry> = extents
+        .iter()
+        .copied()
+        .filter(|entry| entry.use_.kind == kind)
+        .collect();
+    some.sort_unstable_by_key(|entry| entry.use_.number);
+    some
+}
+
 impl TablePart {
     /// Brings the head up to date.
     #[inline]
@@ -105,11 +142,8 @@ impl TablePart {
         let Some(stored) = &mut self.stored else {
             return;
         };
-        let saved = self.slots.saved();
-        if saved != stored.saved {
-            let shape = [self.columns as u64, u64::from(self.index.is_some())];
-            stored.write(arena, saved, shape);
-        }
+        let shape = [self.columns as u64, u64::from(self.index.is_some())];
+        stored.save(arena, self.slots.saved(), shape);
     }
 
     /// Ends a scope in which no other part was changed.
@@ -130,23 +164,8 @@ impl TablePart {
         keyed: bool,
         extents: &[Entry],
     ) -> Result<Self, String> {
-        let of_kind = |kind| {
-            let mut some: Vec<Entry> = extents
-                .iter()
-                .copied()
-                .filter(|entry| entry.use_.kind == kind)
-                .collect();
-            some.sort_unstable_by_key(|entry| entry.use_.number);
-            some
-        };
-        let heads = of_kind(ExtentKind::Part);
-        let [head] = heads.as_slice() else {
-            return Err(format!("a table has {} heads", heads.len()));
-        };
-        let stored = Stored::at(arena, head.extent);
-        if stored.shape() != [columns as u64, u64::from(keyed)] {
-            return Err("a table has another shape than the catalog says".to_owned());
-        }
+        let stored = Stored::open(arena, extents, [columns as u64, u64::from(keyed)])?;
+        let of_kind = |kind| of_kind(extents, kind);
         let (slabs, free) = (of_kind(ExtentKind::Slab), of_kind(ExtentKind::FreeSlots));
         let slots = Slots::new(name, shard, columns, keyed)
             .open(arena, stored.saved, &slabs, &free)

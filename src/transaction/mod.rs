@@ -44,4 +44,4 @@ pub(crate) use proposal::{
     Action, Cause, Expected, Found, NEVER, Operation, Part, Phase, Proposal, Purpose, Spot, Target,
     Ticket, Verdict,
 };
-pub(crate) use undo::{Tables, UndoLog};
+pub(crate) use undo::{Changed, Tables, UndoLog};

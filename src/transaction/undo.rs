@@ -10,22 +10,76 @@ use allocator_api2::vec::Vec;
 
 use crate::arena::{Arena, Heap};
 use crate::error::{ArenaFull, Error};
-use crate::table::{BeforeImages, TablePart};
+use crate::table::{BeforeImages, RecordPart, TablePart};
 
 /// Changes after which a transaction's log is given back instead of kept.
 const KEPT_ENTRIES_MAX: usize = 1 << 16;
 
 /// The tables of the shard, by their place in the catalog.
 pub(crate) trait Tables {
-    fn table(&mut self, index: u32) -> Option<(&mut TablePart, &mut Arena)>;
+    fn changed(&mut self, index: u32) -> Option<(Changed<'_>, &mut Arena)>;
+}
+
+/// A table that a transaction has changed.
+pub(crate) enum Changed<'a> {
+    Rows(&'a mut TablePart),
+    Records(&'a mut RecordPart),
+}
+
+impl Changed<'_> {
+    fn free_slot(&mut self, arena: &mut Arena, slot: u32) {
+        match self {
+            Self::Rows(part) => part.free_slot(arena, slot),
+            Self::Records(part) => part.free_slot(arena, slot),
+        }
+    }
+
+    fn free_text(&mut self, arena: &mut Arena, text: u64) {
+        if let Self::Records(part) = self {
+            part.free_text(arena, text);
+        }
+    }
+
+    fn undo_insert(&mut self, arena: &mut Arena, slot: u32) {
+        match self {
+            Self::Rows(part) => part.undo_insert(arena, slot),
+            Self::Records(part) => part.undo_insert(arena, slot),
+        }
+    }
+
+    fn undo_update(&mut self, arena: &mut Arena, slot: u32, header: u64, cells: &[u64]) {
+        match self {
+            Self::Rows(part) => part.undo_update(arena, slot, header, cells),
+            Self::Records(part) => part.undo_update(arena, slot, header, cells),
+        }
+    }
+
+    fn undo_delete(&mut self, arena: &mut Arena, slot: u32, header: u64) -> Result<(), ArenaFull> {
+        match self {
+            Self::Rows(part) => part.undo_delete(arena, slot, header),
+            Self::Records(part) => {
+                part.undo_delete(arena, slot, header);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// What a change did, and where its before-image is.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Insert,
-    Update { header: u64, cells: u32 },
-    Delete { header: u64 },
+    Update {
+        header: u64,
+        cells: u32,
+    },
+    Delete {
+        header: u64,
+    },
+    /// A text was replaced.
+    Retire {
+        text: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,11 +104,12 @@ impl UndoLog {
         }
     }
 
-    /// Makes room for one more change of a row of `cells`, so that noting it cannot fail.
-    pub(crate) fn reserve(&mut self, cells: usize) -> Result<(), Error> {
+    /// Makes room for one more change of a row of `cells`, and of the texts among them, so that noting
+    /// it cannot fail.
+    pub(crate) fn reserve(&mut self, cells: usize, texts: usize) -> Result<(), Error> {
         let (entries, images) = (self.entries.capacity(), self.images.capacity());
         self.entries
-            .try_reserve(1)
+            .try_reserve(1 + texts)
             .map_err(|_| self.full((2 * entries).max(1) * size_of::<Entry>()))?;
         self.images
             .try_reserve(cells)
@@ -87,8 +142,13 @@ impl UndoLog {
             change,
         } in &self.entries
         {
-            if let (Change::Delete { .. }, Some((table, arena))) = (change, tables.table(table)) {
-                table.free_slot(arena, slot);
+            let Some((mut table, arena)) = tables.changed(table) else {
+                continue;
+            };
+            match change {
+                Change::Delete { .. } => table.free_slot(arena, slot),
+                Change::Retire { text } => table.free_text(arena, text),
+                Change::Insert | Change::Update { .. } => {}
             }
         }
         self.clear();
@@ -105,9 +165,9 @@ impl UndoLog {
         {
             let image = match change {
                 Change::Update { cells, .. } => self.images.len() - cells as usize,
-                Change::Insert | Change::Delete { .. } => self.images.len(),
+                Change::Insert | Change::Delete { .. } | Change::Retire { .. } => self.images.len(),
             };
-            if let Some((table, arena)) = tables.table(table) {
+            if let Some((mut table, arena)) = tables.changed(table) {
                 match change {
                     Change::Insert => table.undo_insert(arena, slot),
                     Change::Update { header, .. } => {
@@ -117,6 +177,7 @@ impl UndoLog {
                         result =
                             result.and(table.undo_delete(arena, slot, header).map_err(Error::from));
                     }
+                    Change::Retire { .. } => {}
                 }
             }
             self.images.truncate(image);
@@ -172,5 +233,9 @@ impl BeforeImages for TableImages<'_> {
 
     fn deleted(&mut self, slot: u32, header: u64) {
         self.note(slot, Change::Delete { header });
+    }
+
+    fn retired(&mut self, text: u64) {
+        self.note(0, Change::Retire { text });
     }
 }

@@ -18,6 +18,7 @@ mod memory;
 mod model;
 mod panic;
 mod policy;
+mod records;
 mod scan;
 mod setting;
 mod soak;

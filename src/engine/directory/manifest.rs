@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{foreign, io_error};
 use crate::arena::sync_directory;
+use crate::engine::TableSchema;
 use crate::error::OpenError;
-use crate::table::{Kind, Schema};
+use crate::table::{Kind, RecordSchema, Schema};
 
 const NAME: &str = "MANIFEST";
 pub(super) const NEW: &str = "MANIFEST.new";
@@ -36,7 +37,9 @@ pub(crate) struct Manifest {
 pub(crate) struct StoredTable {
     pub(crate) name: String,
     pub(crate) serial: u32,
-    pub(crate) schema: Schema,
+    pub(crate) schema: TableSchema,
+    /// The number of each index.
+    pub(crate) index_serials: Vec<u32>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -54,9 +57,22 @@ struct Document {
 struct TableEntry {
     name: String,
     serial: u32,
-    keyed: bool,
-    rows_expected: u64,
-    columns: Vec<ColumnEntry>,
+    #[serde(flatten)]
+    content: ContentEntry,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ContentEntry {
+    Rows {
+        keyed: bool,
+        rows_expected: u64,
+        columns: Vec<ColumnEntry>,
+    },
+    Records {
+        schema: RecordSchema,
+        index_serials: Vec<u32>,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -115,36 +131,21 @@ impl Manifest {
         let database = u128::from_str_radix(&document.database, 16)
             .map_err(|_| format!("{:?} is no id of a database", document.database))?;
         let mut tables: Vec<StoredTable> = Vec::new();
+        let mut serials = Vec::new();
         for entry in document.tables {
-            let mut schema = entry
-                .columns
-                .iter()
-                .fold(Schema::new(), |schema, column| {
-                    schema.column(&column.name, column.kind)
-                })
-                .expect_rows(entry.rows_expected);
-            if entry.keyed {
-                schema = schema.keyed();
+            let table = entry.table()?;
+            let is_new = tables.iter().all(|other| other.name != table.name);
+            for &serial in table.index_serials.iter().chain([&table.serial]) {
+                let is_free = serial > 0 && serial < document.next_serial;
+                if !is_new || !is_free || serials.contains(&serial) {
+                    return Err(format!(
+                        "table {:?} is there twice, or has no serial",
+                        table.name
+                    ));
+                }
+                serials.push(serial);
             }
-            schema
-                .check(&entry.name)
-                .map_err(|error| error.to_string())?;
-            let is_new = entry.serial > 0
-                && entry.serial < document.next_serial
-                && tables
-                    .iter()
-                    .all(|table| table.serial != entry.serial && table.name != entry.name);
-            if !is_new {
-                return Err(format!(
-                    "table {:?} is there twice, or has no serial",
-                    entry.name
-                ));
-            }
-            tables.push(StoredTable {
-                name: entry.name,
-                serial: entry.serial,
-                schema,
-            });
+            tables.push(table);
         }
         Ok(Self {
             database: database.to_le_bytes(),
@@ -157,17 +158,6 @@ impl Manifest {
 
     /// Replaces the manifest of a directory.
     pub(super) fn write(&self, directory: &Path) -> Result<(), io::Error> {
-        let column = |column: &crate::table::Column| ColumnEntry {
-            name: column.name.clone(),
-            kind: column.kind,
-        };
-        let table = |table: &StoredTable| TableEntry {
-            name: table.name.clone(),
-            serial: table.serial,
-            keyed: table.schema.is_keyed(),
-            rows_expected: table.schema.rows_expected(),
-            columns: table.schema.columns().iter().map(column).collect(),
-        };
         let document = Document {
             format_major: FORMAT.0,
             format_minor: FORMAT.1,
@@ -175,7 +165,7 @@ impl Manifest {
             shards: self.shards,
             complete: self.is_complete,
             next_serial: self.next_serial,
-            tables: self.tables.iter().map(table).collect(),
+            tables: self.tables.iter().map(TableEntry::new).collect(),
         };
         let text = serde_json::to_string_pretty(&document)?;
         let new = directory.join(NEW);
@@ -185,5 +175,75 @@ impl Manifest {
         drop(file);
         fs::rename(&new, Self::path(directory))?;
         sync_directory(directory)
+    }
+}
+
+impl TableEntry {
+    fn new(table: &StoredTable) -> Self {
+        let content = match &table.schema {
+            TableSchema::Rows(schema) => ContentEntry::Rows {
+                keyed: schema.is_keyed(),
+                rows_expected: schema.rows_expected(),
+                columns: schema
+                    .columns()
+                    .iter()
+                    .map(|column| ColumnEntry {
+                        name: column.name.clone(),
+                        kind: column.kind,
+                    })
+                    .collect(),
+            },
+            TableSchema::Records(schema) => ContentEntry::Records {
+                schema: schema.clone(),
+                index_serials: table.index_serials.clone(),
+            },
+        };
+        Self {
+            name: table.name.clone(),
+            serial: table.serial,
+            content,
+        }
+    }
+
+    /// The table that is described, or what is wrong with it.
+    fn table(self) -> Result<StoredTable, String> {
+        let (schema, index_serials) = match self.content {
+            ContentEntry::Rows {
+                keyed,
+                rows_expected,
+                columns,
+            } => {
+                let columns = columns.iter().fold(Schema::new(), |schema, column| {
+                    schema.column(&column.name, column.kind)
+                });
+                let schema = columns.expect_rows(rows_expected);
+                let schema = if keyed { schema.keyed() } else { schema };
+                schema
+                    .check(&self.name)
+                    .map_err(|error| error.to_string())?;
+                (TableSchema::Rows(schema), Vec::new())
+            }
+            ContentEntry::Records {
+                schema,
+                index_serials,
+            } => {
+                schema
+                    .check(&self.name)
+                    .map_err(|error| error.to_string())?;
+                if index_serials.len() != schema.indexes().len() {
+                    return Err(format!(
+                        "the indexes of {:?} are not all numbered",
+                        self.name
+                    ));
+                }
+                (TableSchema::Records(schema), index_serials)
+            }
+        };
+        Ok(StoredTable {
+            name: self.name,
+            serial: self.serial,
+            schema,
+            index_serials,
+        })
     }
 }

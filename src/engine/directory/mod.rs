@@ -22,7 +22,6 @@ pub(super) use manifest::{Manifest, StoredTable};
 
 use crate::arena::{Access, ArenaFile, Identity};
 use crate::error::{OpenError, TableError};
-use crate::table::Schema;
 
 const LOCK: &str = "LOCK";
 
@@ -137,23 +136,18 @@ impl Directory {
         }
     }
 
-    /// A number that no table of this database has had.
-    pub(super) fn next_serial(&self) -> Result<u32, TableError> {
+    /// So many numbers that no table or index of this database has had.
+    pub(super) fn next_serials(&self, count: usize) -> Result<Vec<u32>, TableError> {
         let mut manifest = self.manifest();
-        let serial = manifest.next_serial;
-        manifest.next_serial = serial.checked_add(1).ok_or(TableError::TooMany)?;
-        Ok(serial)
+        let first = manifest.next_serial;
+        let next = first.checked_add(count as u32).ok_or(TableError::TooMany)?;
+        manifest.next_serial = next;
+        Ok((first..next).collect())
     }
 
     /// Notes a table whose parts are made.
-    pub(super) fn add(&self, name: &str, serial: u32, schema: &Schema) -> Result<(), TableError> {
-        self.change(|tables| {
-            tables.push(StoredTable {
-                name: name.to_owned(),
-                serial,
-                schema: schema.clone(),
-            });
-        })
+    pub(super) fn add(&self, table: StoredTable) -> Result<(), TableError> {
+        self.change(|tables| tables.push(table))
     }
 
     /// Forgets a table whose parts are dropped next.

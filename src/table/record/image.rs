@@ -1,0 +1,208 @@
+//! A record on its way: the cells of its row, and behind them the texts that do not fit there.
+//!
+//! ```text
+//! image      | words of the image 8 | cells 8 x n | texts, each from a whole word on |
+//! text cell  | bytes 15             | length 1 |           of 15 bytes or fewer
+//! text cell  | place 8 | length 4 | first bytes 3 | 255 1 |    of more
+//! ```
+//! The place of a text is counted in bytes from the beginning of the image; in a row, it is an offset
+//! in the arena. Otherwise a cell is the same in both.
+
+use super::shape::Spot;
+
+/// Bytes of a text that its cell holds.
+pub(super) const INLINE_BYTES: usize = 15;
+
+const LONG: u8 = 255;
+
+/// Cells before the record's own.
+pub(crate) const HEAD: usize = 1;
+
+/// The cell of a text, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TextCell {
+    Short { bytes: [u8; 16], length: usize },
+    Long { place: u64, length: usize },
+}
+
+impl TextCell {
+    pub(super) fn read(cell: [u64; 2]) -> Self {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&cell[0].to_le_bytes());
+        bytes[8..].copy_from_slice(&cell[1].to_le_bytes());
+        if bytes[15] == LONG {
+            Self::Long {
+                place: cell[0],
+                length: cell[1] as u32 as usize,
+            }
+        } else {
+            Self::Short {
+                bytes,
+                length: usize::from(bytes[15]).min(INLINE_BYTES),
+            }
+        }
+    }
+
+    /// The cell of a text that fits it.
+    pub(super) fn short(text: &[u8]) -> [u64; 2] {
+        debug_assert!(text.len() <= INLINE_BYTES);
+        let mut bytes = [0; 16];
+        bytes[..text.len()].copy_from_slice(text);
+        bytes[15] = text.len() as u8;
+        let (low, high) = bytes.split_at(8);
+        let word = |half: &[u8]| half.try_into().map_or(0, u64::from_le_bytes);
+        [word(low), word(high)]
+    }
+
+    /// The cell of a longer text that lies at a place.
+    pub(super) fn long(place: u64, text: &[u8]) -> [u64; 2] {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&(text.len() as u32).to_le_bytes());
+        bytes[4..7].copy_from_slice(&text[..3]);
+        bytes[7] = LONG;
+        [place, u64::from_le_bytes(bytes)]
+    }
+}
+
+/// Writes the image of a record, field by field.
+pub(crate) struct ImageWriter<'a> {
+    words: &'a mut Vec<u64>,
+    start: usize,
+}
+
+impl<'a> ImageWriter<'a> {
+    /// Begins an image of a record of so many cells, behind what is there.
+    pub(crate) fn new(words: &'a mut Vec<u64>, cells: usize) -> Self {
+        let start = words.len();
+        words.resize(start + HEAD + cells, 0);
+        words[start] = (HEAD + cells) as u64;
+        Self { words, start }
+    }
+
+    /// Writes a field of eight bytes.
+    pub(crate) fn cell(&mut self, spot: &Spot, value: u64) {
+        self.words[self.start + HEAD + spot.cell] = value;
+        self.note_present(spot);
+    }
+
+    /// Writes a text.
+    pub(crate) fn text(&mut self, spot: &Spot, text: &[u8]) {
+        let cell = if text.len() <= INLINE_BYTES {
+            TextCell::short(text)
+        } else {
+            let place = ((self.words.len() - self.start) * 8) as u64;
+            for word in text.chunks(8) {
+                let mut bytes = [0; 8];
+                bytes[..word.len()].copy_from_slice(word);
+                self.words.push(u64::from_le_bytes(bytes));
+            }
+            self.words[self.start] = (self.words.len() - self.start) as u64;
+            TextCell::long(place, text)
+        };
+        let at = self.start + HEAD + spot.cell;
+        self.words[at..at + 2].copy_from_slice(&cell);
+        self.note_present(spot);
+    }
+
+    fn note_present(&mut self, spot: &Spot) {
+        if let Some((cell, bit)) = spot.presence {
+            self.words[self.start + HEAD + cell] |= 1 << bit;
+        }
+    }
+}
+
+/// Where the values of a record's fields are: in an image, or in a row.
+pub(crate) trait Values {
+    fn cell(&self, cell: usize) -> u64;
+    /// The text whose cell is at `cell`; empty if it cannot be, as in a damaged file.
+    fn with_text<T>(&self, cell: usize, look: impl FnOnce(&[u8]) -> T) -> T;
+
+    /// Whether a field holds anything.
+    fn is_present(&self, spot: &Spot) -> bool {
+        spot.presence
+            .is_none_or(|(cell, bit)| self.cell(cell) >> bit & 1 == 1)
+    }
+}
+
+/// The image of a record.
+#[derive(Clone, Copy)]
+pub(crate) struct Image<'a> {
+    words: &'a [u64],
+}
+
+impl<'a> Image<'a> {
+    /// The image at the beginning of some words, and what follows it.
+    pub(crate) fn split(words: &'a [u64]) -> Option<(Self, &'a [u64])> {
+        let length = usize::try_from(*words.first()?).ok()?;
+        let (words, rest) = words.split_at_checked(length.max(HEAD))?;
+        Some((Self { words }, rest))
+    }
+
+    pub(crate) fn cells(&self) -> &'a [u64] {
+        &self.words[HEAD..]
+    }
+
+    /// The bytes of a text that lies at a place of the image.
+    fn long(&self, place: u64, length: usize) -> Option<&'a [u8]> {
+        let place = usize::try_from(place).ok()?;
+        bytes_of(self.words).get(place..place.checked_add(length)?)
+    }
+}
+
+impl Values for Image<'_> {
+    #[inline]
+    fn cell(&self, cell: usize) -> u64 {
+        self.words[HEAD + cell]
+    }
+
+    #[inline]
+    fn with_text<T>(&self, cell: usize, look: impl FnOnce(&[u8]) -> T) -> T {
+        let at = HEAD + cell;
+        match TextCell::read([self.words[at], self.words[at + 1]]) {
+            TextCell::Short { bytes, length } => look(&bytes[..length]),
+            TextCell::Long { place, length } => look(self.long(place, length).unwrap_or_default()),
+        }
+    }
+}
+
+/// Words as the bytes that they are in memory.
+pub(super) fn bytes_of(words: &[u64]) -> &[u8] {
+    zerocopy::IntoBytes::as_bytes(words)
+}
+
+/// The hash of some fields' values. It is part of the file format: XXH3 (Collet), text by text, and
+/// the mix of [`hash`](crate::id::hash) for numbers.
+pub(crate) fn hash_of(spots: &[Spot], values: &impl Values) -> u64 {
+    spots.iter().fold(0x51, |seed: u64, spot| {
+        let seed = seed.rotate_left(17);
+        if !values.is_present(spot) {
+            crate::id::hash(seed ^ 0xa5)
+        } else if spot.kind.is_text() {
+            values.with_text(spot.cell, |text| {
+                twox_hash::XxHash3_64::oneshot_with_seed(seed, text)
+            })
+        } else {
+            crate::id::hash(seed ^ values.cell(spot.cell))
+        }
+    })
+}
+
+/// Whether some fields have the same values here and there.
+pub(crate) fn are_equal(spots: &[Spot], one: &impl Values, other: &impl Values) -> bool {
+    spots.iter().all(|spot| is_equal(spot, one, other))
+}
+
+fn is_equal(spot: &Spot, one: &impl Values, other: &impl Values) -> bool {
+    match (one.is_present(spot), other.is_present(spot)) {
+        (false, false) => true,
+        (true, true) if spot.kind.is_text() => {
+            // Length and first bytes, or all of a short text.
+            one.cell(spot.cell + 1) == other.cell(spot.cell + 1)
+                && one.with_text(spot.cell, |one| {
+                    other.with_text(spot.cell, |other| one == other)
+                })
+        }
+        (true, true) => one.cell(spot.cell) == other.cell(spot.cell),
+        _ => false,
+    }
+}

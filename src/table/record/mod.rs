@@ -1,0 +1,21 @@
+//! Records: rows with texts, found by their key and by indexes.
+//!
+//! [`shape`] says what a record is and where its fields lie; [`image`] is a record on its way;
+//! [`part`] keeps the records of one shard, their longer texts in [`text`], those with the same value
+//! of an index in [`links`].
+
+mod handle;
+mod image;
+mod links;
+mod part;
+mod shape;
+mod text;
+mod typed;
+
+pub use handle::Records;
+pub(crate) use image::{Image, are_equal, hash_of};
+pub(crate) use part::{RecordPart, RecordShape};
+pub(crate) use shape::Shape;
+pub use shape::{Field, FieldKind, IndexKind, IndexSchema, RecordSchema};
+pub(crate) use typed::{Codec, write_row, write_wanted};
+pub use typed::{FieldReader, FieldWriter, FromField, Key, Record, ToField};

@@ -1,0 +1,327 @@
+//! Records: random histories against a map, texts of every length, indexes, reopening.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use ancile::{Engine, Error, Records, Session, TableError, Timestamp, Verbs};
+
+use super::database::{Place, settings};
+
+ancile::record! {
+    /// A line of a phone book, and one field of each kind.
+    pub struct Person {
+        pub name: String,
+        pub address: String,
+        pub telephone: String,
+        pub picture: Option<Vec<u8>>,
+        pub born: Option<i64>,
+        pub seen: Timestamp,
+        pub height: f64,
+        pub is_listed: bool,
+        pub visits: u64,
+    }
+    key(name);
+    hash telephone(telephone);
+    hash born_listed(born, is_listed);
+}
+
+fn mix(seed: u64) -> u64 {
+    let seed = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    seed ^ seed >> 27
+}
+
+/// A text of any length that people write, and now and then of a longer one.
+fn text(seed: u64) -> String {
+    let length = match seed % 16 {
+        0 => 0,
+        1 => 15,
+        2 => 16,
+        3 => 24,
+        4 if seed % 64 == 4 => 70_000,
+        5 => 300,
+        _ => seed as usize / 16 % 40,
+    };
+    (0..length)
+        .map(|at| char::from(b'a' + (mix(seed + at as u64) % 26) as u8))
+        .collect()
+}
+
+fn person(name: u64, seed: u64) -> Person {
+    Person {
+        name: format!(
+            "Person #{name}{}",
+            if name % 5 == 0 {
+                " of a long and noble house"
+            } else {
+                ""
+            }
+        ),
+        address: text(seed),
+        telephone: format!("07886 {}", seed % 23),
+        picture: (seed % 3 == 0).then(|| text(seed ^ 99).into_bytes()),
+        born: (seed % 4 > 0).then_some(1900 + (seed % 7) as i64),
+        seen: Timestamp {
+            micros: seed as i64,
+        },
+        height: seed as f64 / 7.0,
+        is_listed: seed % 2 == 0,
+        visits: seed,
+    }
+}
+
+type Model = BTreeMap<String, Person>;
+
+fn check(session: &mut Session, records: &Records<Person>, model: &Model) {
+    let mut people = session.records(records);
+    assert_eq!(people.count().unwrap(), model.len() as u64);
+    let names: Vec<&str> = model.keys().map(String::as_str).chain(["nobody"]).collect();
+    let found = people.get_batch(&names).unwrap();
+    let expected: Vec<Option<Person>> = model.values().cloned().map(Some).chain([None]).collect();
+    assert_eq!(found, expected);
+    let mut scanned = Model::new();
+    people
+        .scan(|person| {
+            assert!(scanned.insert(person.name.clone(), person).is_none());
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(&scanned, model);
+    for number in 0..24 {
+        let telephone = format!("07886 {number}");
+        let mut found = people.find("telephone", &telephone).unwrap();
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        let has_it = |person: &&Person| person.telephone == telephone;
+        let expected: Vec<Person> = model.values().filter(has_it).cloned().collect();
+        assert_eq!(found, expected, "{telephone}");
+    }
+    for born in [None, Some(1900), Some(1906), Some(7)] {
+        for listed in [false, true] {
+            let found = people.find("born_listed", (born, listed)).unwrap().len();
+            let has_it = |person: &&Person| person.born == born && person.is_listed == listed;
+            assert_eq!(found, model.values().filter(has_it).count());
+        }
+    }
+}
+
+fn step(session: &mut Session, records: &Records<Person>, model: &mut Model, random: u64) {
+    let new = person(random >> 8 & 255, mix(random ^ 1));
+    let name = new.name.clone();
+    let old = model.get(&name).cloned();
+    let mut people = session.records(records);
+    match random & 7 {
+        0 | 1 => {
+            let inserted = people.insert(&new);
+            if old.is_some() {
+                assert_eq!(inserted, Err(Error::DuplicateKey));
+            } else {
+                inserted.unwrap();
+                model.insert(name, new);
+            }
+        }
+        2 => {
+            assert_eq!(people.upsert(&new).unwrap(), old.is_some());
+            model.insert(name, new);
+        }
+        3 => {
+            assert_eq!(people.replace(&new).unwrap(), old.is_some());
+            if old.is_some() {
+                model.insert(name, new);
+            }
+        }
+        4 => {
+            let address = new.address.clone();
+            let is_there = people
+                .update(&name, |person| {
+                    person.address = new.address;
+                    person.visits += 1;
+                })
+                .unwrap();
+            assert_eq!(is_there, old.is_some());
+            if let Some(person) = model.get_mut(&name) {
+                person.address = address;
+                person.visits += 1;
+            }
+        }
+        5 => {
+            assert_eq!(people.delete(&name).unwrap(), old.is_some());
+            model.remove(&name);
+        }
+        6 => assert_eq!(people.get(&name).unwrap(), old),
+        _ => {
+            let changed = people.update(&name, |person| person.name.push('!'));
+            assert_eq!(
+                changed,
+                if old.is_some() {
+                    Err(Error::KeyChanged)
+                } else {
+                    Ok(false)
+                }
+            );
+        }
+    }
+}
+
+#[test]
+fn random_history_matches_a_map_through_closes_and_in_memory() {
+    for shards in [1, 3] {
+        let place = Place::new("records");
+        let mut model = Model::new();
+        for round in 0..4_u64 {
+            let engine = settings().shards(shards).open(place.path()).unwrap();
+            let records = match round {
+                0 => engine.create_records("people").unwrap(),
+                _ => engine.open_records("people").unwrap(),
+            };
+            let mut session = engine.session().unwrap();
+            check(&mut session, &records, &model);
+            for number in 0..1_500 {
+                let random = mix(round << 32 | number | (shards as u64) << 40);
+                step(&mut session, &records, &mut model, random);
+            }
+            check(&mut session, &records, &model);
+            drop(session);
+            engine.close().unwrap();
+        }
+    }
+    let engine = settings().build().unwrap();
+    let records = engine.create_records("people").unwrap();
+    let mut session = engine.session().unwrap();
+    let mut model = Model::new();
+    for number in 0..3_000 {
+        step(&mut session, &records, &mut model, mix(number ^ 77));
+    }
+    check(&mut session, &records, &model);
+    let names: Vec<String> = model.keys().cloned().collect();
+    let mut people = session.records(&records);
+    assert_eq!(people.delete_batch(&names).unwrap(), names.len());
+    check(&mut session, &records, &Model::new());
+}
+
+#[test]
+fn closures_that_fail_leave_records_and_texts_as_they_were() {
+    let engine = settings().shards(1).build().unwrap();
+    let records: Records<Person> = engine.create_records("people").unwrap();
+    let mut session = engine.session().unwrap();
+    let mut model = Model::new();
+    for number in 0..200 {
+        let person = person(number, mix(number));
+        session.records(&records).insert(&person).unwrap();
+        model.insert(person.name.clone(), person);
+    }
+    let before = engine.used_bytes().unwrap();
+    for round in 0..50_u64 {
+        let result: Result<(), Error> = session.on(0, |context| {
+            let mut people = context.records(&records)?;
+            for number in 0..60 {
+                let random = mix(round << 16 | number);
+                let new = person(random % 260, random >> 3);
+                match random % 4 {
+                    0 => drop(people.insert(&new)),
+                    1 => drop(people.upsert(&new)?),
+                    2 => drop(people.delete(&new.name)?),
+                    _ => drop(people.replace(&new)?),
+                }
+            }
+            if round % 2 == 0 {
+                panic!("a fault of the closure");
+            }
+            Err(Error::Closed)
+        });
+        assert!(result.is_err());
+    }
+    check(&mut session, &records, &model);
+    let after = engine.used_bytes().unwrap();
+    assert!(after[0] < before[0] + (1 << 20), "{before:?} {after:?}");
+}
+
+#[test]
+fn longest_texts_are_kept_and_longer_ones_refused() {
+    ancile::record! {
+        struct Note {
+            number: u64,
+            text: String,
+            bytes: Vec<u8>,
+        }
+        key(number);
+    }
+    let engine = Engine::builder()
+        .shards(1)
+        .arena_bytes(256 << 20)
+        .build()
+        .unwrap();
+    let records = engine.create_records::<Note>("notes").unwrap();
+    let mut session = engine.session().unwrap();
+    let mut notes = session.records(&records);
+    for (number, length) in [0, 1, 15, 16, 64 << 10, 16 << 20].into_iter().enumerate() {
+        let note = Note {
+            number: number as u64,
+            text: "ü".repeat(length / 2),
+            bytes: vec![0xff; length],
+        };
+        notes.insert(&note).unwrap();
+        assert!(notes.get(note.number).unwrap() == Some(note));
+    }
+    let note = Note {
+        number: 99,
+        text: "x".repeat((16 << 20) + 1),
+        bytes: Vec::new(),
+    };
+    let too_long = Err(Error::TextTooLong {
+        bytes: (16 << 20) + 1,
+    });
+    assert_eq!(notes.insert(&note), too_long);
+    assert_eq!(notes.get(99_u64).unwrap(), None);
+    assert_eq!(notes.get("99"), Err(Error::KeyShape));
+    assert_eq!(notes.get((99_u64, 1_u64)), Err(Error::KeyShape));
+    assert!(matches!(
+        notes.find("age", 7_u64),
+        Err(Error::IndexMissing { .. })
+    ));
+}
+
+#[test]
+fn one_value_of_an_index_may_have_any_number_of_records() {
+    let engine = settings().build().unwrap();
+    let records: Records<Person> = engine.create_records("people").unwrap();
+    let mut session = engine.session().unwrap();
+    let mut people = session.records(&records);
+    let all: Vec<Person> = (0..20_000)
+        .map(|number| Person {
+            telephone: "07886 1".to_owned(),
+            ..person(number, 6)
+        })
+        .collect();
+    assert_eq!(people.insert_batch(&all).unwrap(), all.len());
+    assert_eq!(people.insert_batch(&all).unwrap(), 0);
+    assert_eq!(
+        people.find("telephone", "07886 1").unwrap().len(),
+        all.len()
+    );
+    let names: Vec<&str> = all.iter().map(|person| &*person.name).collect();
+    assert_eq!(people.delete_batch(&names[1..]).unwrap(), all.len() - 1);
+    assert_eq!(people.find("telephone", "07886 1").unwrap(), all[..1]);
+}
+
+#[test]
+fn schemas_and_types_that_do_not_fit_say_what_differs() {
+    ancile::record! {
+        struct Other {
+            name: String,
+            address: Option<String>,
+        }
+        key(name);
+    }
+    let engine = settings().build().unwrap();
+    engine.create_records::<Person>("people").unwrap();
+    let error = engine.open_records::<Other>("people").unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("\"address\" of kind Text in the table"),
+        "{error}"
+    );
+    assert!(matches!(
+        engine.open_table::<[u64; 2]>("people"),
+        Err(TableError::Shape { .. })
+    ));
+}

@@ -43,7 +43,8 @@ pub use error::{ArenaFull, Error, OpenError, Result, TableError};
 pub use id::{DirectId, RowId, ShardIndex, SurrogateId};
 pub use session::{
     AsyncSession, AsyncTransaction, Isolation, Pipeline, RecordVerbs, Resident, Savepoint, Session,
-    Ticket, Transaction, TransactionOptions, TransactionOutcome, Transactions, Verbs,
+    Ticket, Transaction, TransactionOptions, TransactionOutcome, TransactionRecords, Transactions,
+    Verbs,
 };
 pub use shard::{Context, LocalRecords, OperationStats, Rows, TransactionStats};
 pub use table::{

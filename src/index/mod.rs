@@ -234,7 +234,10 @@ impl HashIndex {
     /// Number of keys.
     #[cfg(test)]
     fn len(&self) -> u64 {
-        self.segments.iter().map(|segment| u64::from(segment.keys())).sum()
+        self.segments
+            .iter()
+            .map(|segment| u64::from(segment.keys()))
+            .sum()
     }
 
     /// Bytes of buckets and directory.
@@ -307,7 +310,15 @@ impl HashIndex {
         keys: &impl Keys,
     ) -> Result<(), ArenaFull> {
         if self.segments[vacancy.segment as usize].is_full() {
-            vacancy = self.grow(arena, probe, keys)?;
+            match self.grow(arena, probe, keys) {
+                Ok(grown) => vacancy = grown,
+                // Growth is for speed: what is over the bound finds room, until there is none at all.
+                Err(full) => {
+                    if self.segments[vacancy.segment as usize].is_packed() {
+                        return Err(full);
+                    }
+                }
+            }
         }
         while !vacancy
             .buckets

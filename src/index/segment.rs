@@ -92,11 +92,16 @@ impl Segment {
     /// Counts the keys, if nobody has yet.
     pub(super) fn count_keys(&mut self) {
         if self.keys > KEYS_KNOWN_MAX {
-            let buckets = 0..self.buckets.count;
-            self.keys = buckets
-                .map(|number| self.buckets.bucket(number).len())
-                .sum();
+            self.keys = self.keys();
         }
+    }
+
+    /// The keys, counted.
+    pub(super) fn keys(&self) -> u32 {
+        let buckets = 0..self.buckets.count;
+        buckets
+            .map(|number| self.buckets.bucket(number).len())
+            .sum()
     }
 
     pub(super) fn release(self, arena: &mut Arena) {
@@ -125,6 +130,11 @@ impl Segment {
         self.keys >= self.keys_max
     }
 
+    /// Whether it is so full that searches would suffer: nine entries of ten.
+    pub(super) fn is_packed(&self) -> bool {
+        u64::from(self.keys()) * 10 >= u64::from(self.buckets.count) * BUCKET_ENTRIES as u64 * 9
+    }
+
     /// Tells that its buckets were filled.
     pub(super) fn tell(&self, arena: &mut Arena) {
         let bytes = self.buckets.count as usize * size_of::<Bucket>();
@@ -132,7 +142,7 @@ impl Segment {
     }
 
     pub(super) fn count_up(&mut self) {
-        self.keys += 1;
+        self.keys = self.keys.saturating_add(1);
     }
 
     pub(super) fn count_down(&mut self) {

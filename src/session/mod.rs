@@ -30,7 +30,8 @@ pub use polled::{AsyncSession, AsyncTransaction};
 pub use records::RecordVerbs;
 pub use resident::Resident;
 pub use transaction::{
-    Isolation, Savepoint, Transaction, TransactionOptions, TransactionOutcome, Transactions,
+    Isolation, Savepoint, Transaction, TransactionOptions, TransactionOutcome, TransactionRecords,
+    Transactions,
 };
 #[cfg(not(test))]
 use verbs::Port;

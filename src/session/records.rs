@@ -26,6 +26,7 @@ pub struct RecordVerbs<'s, S: Verbs, R: Record> {
 struct Batches {
     words: Vec<Vec<u64>>,
     numbers: Vec<Vec<usize>>,
+    hashes: Vec<u64>,
 }
 
 impl Batches {
@@ -33,6 +34,7 @@ impl Batches {
         Self {
             words: vec![Vec::new(); shards],
             numbers: vec![Vec::new(); shards],
+            hashes: Vec::new(),
         }
     }
 }
@@ -51,11 +53,12 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
     fn at<T: Send>(
         &mut self,
         shard: ShardIndex,
+        reach: Reach,
         work: impl FnOnce(&mut Local<'_>) -> Result<T> + Send,
     ) -> Result<T> {
         let key = self.records.key();
         let (link, mut host) = self.client.port()?;
-        call(link, &mut host, shard, Reach::Reads, |context| {
+        call(link, &mut host, shard, reach, |context| {
             work(&mut context.local(key)?)
         })
     }
@@ -64,6 +67,7 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
     fn at_each<T: Send>(
         &mut self,
         words: &[Vec<u64>],
+        reach: Reach,
         work: impl Fn(&mut Local<'_>, &[u64]) -> Result<T> + Sync,
     ) -> Result<Vec<(ShardIndex, T)>> {
         let key = self.records.key();
@@ -82,9 +86,22 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
                 (shard, closure)
             })
             .collect();
-        call_each(link, &mut host, Reach::Reads, calls)
+        call_each(link, &mut host, reach, calls)
             .into_iter()
             .collect()
+    }
+
+    /// What a change of some records waits for: transactions that are about to change the same one, or,
+    /// if there are more, anything in their shards.
+    fn reach_of(&self, batches: &Batches) -> Reach {
+        let mut hashes = batches.hashes.iter();
+        match (hashes.next(), hashes.next()) {
+            (Some(&hash), None) => Reach::Record {
+                table: self.records.key(),
+                hash,
+            },
+            _ => Reach::All,
+        }
     }
 
     /// Adds an image to those of its shard.
@@ -94,6 +111,7 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
         let shard = shard_of(hash, self.shards);
         batches.words[shard].extend_from_slice(image);
         batches.numbers[shard].push(number);
+        batches.hashes.push(hash);
         Ok(())
     }
 
@@ -129,7 +147,8 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
         let mut count = 0;
         for (at, records) in records.chunks(RECORDS_PER_CALL).enumerate() {
             let batches = self.batches_of_records(at * RECORDS_PER_CALL, records)?;
-            let told = self.at_each(&batches.words, &work)?;
+            let reach = self.reach_of(&batches);
+            let told = self.at_each(&batches.words, reach, &work)?;
             count += told.iter().map(|(_, told)| told).sum::<usize>();
         }
         Ok(count)
@@ -190,7 +209,7 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
     ) -> Result<()> {
         for (at, keys) in keys.chunks(RECORDS_PER_CALL).enumerate() {
             let batches = self.batches_of_keys(at * RECORDS_PER_CALL, keys)?;
-            let found = self.at_each(&batches.words, |local, words| {
+            let found = self.at_each(&batches.words, Reach::Reads, |local, words| {
                 let mut found = Vec::with_capacity(2 * words.len());
                 local.get_all(words, &mut found)?;
                 Ok(found)
@@ -219,7 +238,7 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
             return Ok(false);
         };
         let (records, wanted) = (self.records, &batches.words[shard]);
-        self.at(shard, move |local| {
+        self.at(shard, self.reach_of(&batches), move |local| {
             let mut found = Vec::new();
             local.get_all(wanted, &mut found)?;
             let (Some(image), _) = next_image(&found) else {
@@ -249,7 +268,10 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
         let mut deleted = 0;
         for (at, keys) in keys.chunks(RECORDS_PER_CALL).enumerate() {
             let batches = self.batches_of_keys(at * RECORDS_PER_CALL, keys)?;
-            let told = self.at_each(&batches.words, |local, words| local.delete_all(words))?;
+            let reach = self.reach_of(&batches);
+            let told = self.at_each(&batches.words, reach, |local, words| {
+                local.delete_all(words)
+            })?;
             deleted += told.iter().map(|(_, told)| told).sum::<usize>();
         }
         Ok(deleted)
@@ -278,7 +300,7 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
                 write_wanted(shape, &shape.indexes[index], value, &mut words)?;
             }
             let words = vec![words; self.shards];
-            let found = self.at_each(&words, |local, words| {
+            let found = self.at_each(&words, Reach::Reads, |local, words| {
                 let mut found = Vec::new();
                 local.find_all(index, words, &mut found);
                 Ok(found)
@@ -315,7 +337,7 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
                 let to = from
                     .saturating_add(SCAN_SLOTS_PER_REQUEST)
                     .min(first_end.unwrap_or(u32::MAX));
-                let (found, end) = self.at(shard, |local| {
+                let (found, end) = self.at(shard, Reach::Reads, |local| {
                     let mut found = Vec::new();
                     let end = local.scan(from..to, &mut found);
                     Ok((found, end))
@@ -338,7 +360,7 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
     /// or not.
     pub fn count(&mut self) -> Result<u64> {
         (0..self.shards)
-            .map(|shard| self.at(shard, |local| Ok(local.count())))
+            .map(|shard| self.at(shard, Reach::Reads, |local| Ok(local.count())))
             .sum()
     }
 }

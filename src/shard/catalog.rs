@@ -4,7 +4,7 @@ use allocator_api2::vec::Vec;
 
 use crate::arena::{Arena, Entry, Heap};
 use crate::error::{ArenaFull, Error, Result};
-use crate::id::{ShardIndex, TableKey};
+use crate::id::{DirectId, ShardIndex, TableKey};
 use std::sync::Arc;
 
 use crate::table::{PartName, RecordPart, RecordShape, TablePart};
@@ -236,6 +236,38 @@ impl Catalog {
             }
             _ => Err(Error::TableGone),
         }
+    }
+
+    /// The number of a table in its database, and the direct id of what is in one of its slots.
+    pub(super) fn name_of(&self, key: TableKey, slot: u32) -> (u32, DirectId) {
+        let nothing = DirectId::from_u64(0);
+        match self.tables.get(key.index as usize) {
+            Some(Some((stamp, part))) if *stamp == key.stamp => match part {
+                Part::Rows(table) if slot < table.slots_end() => {
+                    (table.serial(), table.id(table.place(slot)))
+                }
+                Part::Records(table) if slot < table.slots_end() => {
+                    (table.serial(), table.id(table.place(slot)))
+                }
+                Part::Rows(table) => (table.serial(), nothing),
+                Part::Records(table) => (table.serial(), nothing),
+            },
+            _ => (0, nothing),
+        }
+    }
+
+    /// The table of records with this number in its database.
+    pub(super) fn records_by_serial(
+        &mut self,
+        serial: u32,
+    ) -> Option<(&mut RecordPart, &mut Arena)> {
+        let tables = self.tables.iter_mut().flatten();
+        let mut records = tables.filter_map(|(_, part)| match part {
+            Part::Records(table) => Some(table),
+            Part::Rows(_) => None,
+        });
+        let table = records.find(|table| table.serial() == serial)?;
+        Some((table, &mut self.arena))
     }
 
     /// The table with this number in its database, while an opened arena is brought in order.

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::id::SurrogateId;
 #[cfg(test)]
 use crate::table::watch::{self, What};
-use crate::table::{Dynamic, Place, TablePart, Together};
+use crate::table::{Dynamic, Image, Place, TablePart, Together};
 use crate::transaction::mutant::{self, Mutant};
 use crate::transaction::{
     Action, Added, Baton, Cause, EntryId, Expected, Found, IntentsFull, Mode, NEVER, Operation,
@@ -121,7 +121,10 @@ impl Shard {
                 match operation.target {
                     Target::Key(key) => part.ask(SurrogateId(key), near),
                     Target::Direct(id) if !near => part.ask(id, near),
-                    Target::Direct(_) | Target::New | Target::Reserved(_) => {}
+                    Target::Direct(_)
+                    | Target::New
+                    | Target::Reserved(_)
+                    | Target::Record { .. } => {}
                 }
             }
         }
@@ -142,7 +145,7 @@ impl Shard {
             if mode == Mode::Read && mutant::is(Mutant::ReadsUnguarded) {
                 continue;
             }
-            let Some(key) = self.row_key(operation) else {
+            let Some(key) = self.row_key(operation, &baton.parts[step].cells) else {
                 continue;
             };
             match self.intents.add(entry, key, mode, operation.member) {
@@ -163,14 +166,19 @@ impl Shard {
     }
 
     /// The row that an operation names, whichever way it does.
-    fn row_key(&mut self, operation: &Operation) -> Option<RowKey> {
+    fn row_key(&mut self, operation: &Operation, cells: &[u64]) -> Option<RowKey> {
+        let table = operation.table.index;
+        if let Target::Record { start } = operation.target {
+            // Records whose keys have the same hash stand in each other's way.
+            let row = cells[start as usize - 1];
+            return Some(RowKey { table, row });
+        }
         let (part, _) = self.catalog.table(operation.table).ok()?;
         let row = match operation.target {
             Target::Key(key) => key,
             Target::Direct(id) | Target::Reserved(id) => part.row_number(id)?,
-            Target::New => return None,
+            Target::New | Target::Record { .. } => return None,
         };
-        let table = operation.table.index;
         Some(RowKey { table, row })
     }
 
@@ -190,7 +198,7 @@ impl Shard {
                     } else {
                         Mode::Read
                     };
-                    self.row_key(operation)
+                    self.row_key(operation, &baton.parts[step].cells)
                         .is_none_or(|key| self.intents.covers(entry, key, mode))
                 });
         if covered {
@@ -344,7 +352,12 @@ impl Shard {
     }
 
     /// Checks one operation of a transaction that nothing speaks against so far; its slot.
-    fn check_into(&mut self, verdict: &mut Verdict, operation: &Operation, cells: &[u64]) -> Spot {
+    fn check_into(
+        &mut self,
+        verdict: &mut Verdict,
+        operation: &Operation,
+        cells: &mut [u64],
+    ) -> Spot {
         if !verdict.is_open() {
             return Spot::Nowhere;
         }
@@ -352,7 +365,11 @@ impl Shard {
             *verdict = Verdict::failed(Error::DatabaseReadOnly);
             return Spot::Nowhere;
         }
-        self.check_one(operation, cells).unwrap_or_else(|other| {
+        let checked = match operation.target {
+            Target::Record { start } => self.check_record(operation, start as usize, cells),
+            _ => self.check_one(operation, cells),
+        };
+        checked.unwrap_or_else(|other| {
             *verdict = other;
             Spot::Nowhere
         })
@@ -367,7 +384,7 @@ impl Shard {
         let place = match operation.target {
             Target::Key(key) => part.find(SurrogateId(key)),
             Target::Direct(id) => part.find(id),
-            Target::New | Target::Reserved(_) => None,
+            Target::New | Target::Reserved(_) | Target::Record { .. } => None,
         };
         meets(part, place, operation, cells)?;
         let found = place.map_or(Spot::Nowhere, |place| Spot::Found(place.slot()));
@@ -382,15 +399,116 @@ impl Shard {
             Target::Key(key) => part.reserve_row(arena, Some(key), row),
             Target::New => part.reserve_row(arena, None, row),
             Target::Reserved(id) => part.fill_reserved(arena, id, row).ok_or(Error::TableGone),
-            Target::Direct(_) => return Ok(found),
+            Target::Direct(_) | Target::Record { .. } => return Ok(found),
         };
         place
             .map(|place| Spot::Reserved(place.slot()))
             .map_err(Verdict::failed)
     }
 
+    /// As [`check_one`](Self::check_one), of a record, whose image is at `start` of the cells. The cells
+    /// of one that will replace another are made those of its row.
+    fn check_record(
+        &mut self,
+        operation: &Operation,
+        start: usize,
+        cells: &mut [u64],
+    ) -> Result<Spot, Verdict> {
+        let (part, arena) = self
+            .catalog
+            .records(operation.table)
+            .map_err(Verdict::failed)?;
+        let (hash, words) = (cells[start - 1], &cells[start..]);
+        let Some((image, _)) = Image::split(words) else {
+            return Err(Verdict::failed(Error::KeyShape));
+        };
+        let place = part.find(arena, hash, &image);
+        let is_same = |version| match (place, version) {
+            (Some(place), Some(start)) => {
+                let (slot, header) = part.version(place);
+                cells[start..][..2] == [u64::from(slot), header]
+            }
+            _ => false,
+        };
+        let refused = |found| {
+            Err(Verdict::Refused {
+                operation: operation.number,
+                found,
+            })
+        };
+        let is_met = match operation.expected {
+            Expected::Any => true,
+            Expected::Present if place.is_none() => return refused(Found::Nothing),
+            Expected::Absent if place.is_some() => return refused(Found::Row),
+            Expected::Present | Expected::Absent => true,
+            Expected::StillAbsent => place.is_none() || mutant::is(Mutant::AbsenceUnchecked),
+            Expected::Version { start } => {
+                is_same(Some(start as usize)) || mutant::is(Mutant::VersionsUnchecked)
+            }
+            Expected::Values { .. } => false,
+        };
+        if !is_met {
+            return Err(Verdict::Conflict(Cause::Changed));
+        }
+        let writes = matches!(
+            operation.action,
+            Action::Insert { .. } | Action::Update { .. } | Action::Upsert { .. }
+        );
+        match place {
+            Some(place) if writes => part
+                .prepare_update(arena, place, &mut cells[start..])
+                .map(|()| Spot::Found(place.slot()))
+                .map_err(Verdict::failed),
+            Some(place) => Ok(Spot::Found(place.slot())),
+            None if writes && !matches!(operation.action, Action::Update { .. }) => part
+                .reserve(arena, &image)
+                .map(|place| Spot::Reserved(place.slot()))
+                .map_err(Verdict::failed),
+            None => Ok(Spot::Nowhere),
+        }
+    }
+
+    /// Does what was decided about an operation on a record.
+    fn conclude_record(
+        &mut self,
+        operation: &Operation,
+        start: usize,
+        spot: Spot,
+        cells: &mut [u64],
+        is_committed: bool,
+    ) {
+        let Ok((part, arena)) = self.catalog.records(operation.table) else {
+            return;
+        };
+        let (slot, is_reserved) = match spot {
+            Spot::Nowhere => return,
+            Spot::Found(slot) => (slot, false),
+            Spot::Reserved(slot) => (slot, true),
+        };
+        let place = part.place(slot);
+        let prepared = &cells[start..];
+        match (operation.action, is_reserved, is_committed) {
+            (_, true, true) => part.confirm(arena, place),
+            (_, true, false) => part.cancel(arena, place),
+            (Action::Delete, false, true) => part.delete(arena, place, &mut Together),
+            (Action::Check | Action::Delete | Action::Set { .. }, false, _) => {}
+            (_, false, true) => part.apply_update(arena, place, &prepared[1..]),
+            (_, false, false) => part.abandon_update(arena, place, &prepared[1..]),
+        }
+    }
+
     /// Does what was decided about one operation.
-    fn conclude(&mut self, operation: &Operation, spot: Spot, cells: &[u64], verdict: &Verdict) {
+    fn conclude(
+        &mut self,
+        operation: &Operation,
+        spot: Spot,
+        cells: &mut [u64],
+        verdict: &Verdict,
+    ) {
+        if let Target::Record { start } = operation.target {
+            let is_committed = verdict.is_committed();
+            return self.conclude_record(operation, start as usize, spot, cells, is_committed);
+        }
         let Ok((part, arena)) = self.catalog.table(operation.table) else {
             return;
         };

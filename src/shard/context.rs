@@ -7,7 +7,7 @@ use super::request::Call;
 use super::{Claim, Local, LocalRecords, Rows, Shard};
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId, TableKey};
-use crate::table::{Dynamic, Record, Records, Row, Table};
+use crate::table::{Dynamic, Image, Record, Records, Row, Table, write_row};
 use crate::transaction::RowKey;
 
 /// What a closure shipped to a shard works with: the shard's tables, in one transaction.
@@ -115,6 +115,34 @@ impl Context<'_> {
         Ok(ids.iter().map(fetch).collect())
     }
 
+    /// Reads the record of a key, with what tells whether it has changed since.
+    pub(crate) fn fetch_record(
+        &mut self,
+        table: TableKey,
+        hash: u64,
+        wanted: &[u64],
+    ) -> Result<Sighting> {
+        let (part, arena) = self.shard.catalog.records(table)?;
+        let (wanted, _) = Image::split(wanted).ok_or(Error::KeyShape)?;
+        let row = part.find(arena, hash, &wanted).map(|place| {
+            let (slot, header) = part.version(place);
+            let mut image = Vec::new();
+            write_row(part.shape(), &part.values(arena, place), &mut image);
+            Fetched {
+                number: hash,
+                slot,
+                header,
+                cells: image.into(),
+            }
+        });
+        let key = RowKey {
+            table: table.index,
+            row: hash,
+        };
+        let is_settled = !self.shard.intents.is_about_to_change(key);
+        Ok(Sighting { row, is_settled })
+    }
+
     /// Reserves a place for a row of a table without keys.
     pub(crate) fn reserve_place(&mut self, table: TableKey) -> Result<DirectId> {
         let (part, arena) = self.shard.catalog.table(table)?;
@@ -155,6 +183,11 @@ pub(crate) enum Reach {
         table: TableKey,
         id: DirectId,
     },
+    /// The record whose key has this hash.
+    Record {
+        table: TableKey,
+        hash: u64,
+    },
 }
 
 impl Reach {
@@ -174,6 +207,7 @@ impl Reach {
         match self {
             Self::All => shard.claim_all(),
             Self::Reads => Ok(None),
+            Self::Record { table, hash } => shard.claim_record(table, hash),
             Self::Key { table, key } => shard.claim::<SurrogateId>(table, std::iter::once(key)),
             Self::Place { table, id } => {
                 shard.claim::<DirectId>(table, std::iter::once(id.to_u64()))

@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! prepared | ticket 8 | decider 4, operations 4 | cells 8 | operation 24 x n | cells 8 x n |
-//! operation | serial 4, member 2, code 2 | slot 4, spot 4 | start 4, count 4 |
+//! operation | serial 4, member 2, code 2 | slot 4, spot 4 | start 4, count 4, or direct id 8 |
 //! decided  | generation 4, members that committed 4 |  x 512, one for each ticket of a shard
 //! reserved | serial 8 | direct id 8 |  x 256
 //! ```
@@ -33,7 +33,7 @@ use crate::arena::{Arena, Entry, Extent, ExtentKind, ExtentUse};
 use crate::error::{ArenaFull, Result};
 use crate::id::{DirectId, ShardIndex};
 use crate::limits::PAGE_BYTES;
-use crate::table::{Dynamic, Together};
+use crate::table::{Dynamic, RecordPart, TablePart, Together};
 use crate::transaction::{Action, Baton, Part, Spot, Ticket};
 
 /// Decisions of one extent.
@@ -100,6 +100,8 @@ impl Shard {
         for operation in part.operations.iter().filter(|one| one.action.changes()) {
             if let Ok((table, _)) = self.catalog.table(operation.table) {
                 bytes += table.row_bytes() + 256;
+            } else if let Ok((table, _)) = self.catalog.records(operation.table) {
+                bytes += table.record_bytes();
             }
         }
         bytes > LARGE_BYTES
@@ -148,15 +150,12 @@ impl Shard {
         words.push((decider as u64) << 32 | operations.len() as u64);
         words.push(cells.len() as u64);
         for (operation, &spot) in operations.iter().zip(spots) {
-            let serial = match self.catalog.table(operation.table) {
-                Ok((table, _)) => table.serial(),
-                Err(_) => 0,
-            };
             let (spot, slot) = match spot {
                 Spot::Nowhere => (0, 0),
                 Spot::Found(slot) => (SPOT_FOUND, slot),
                 Spot::Reserved(slot) => (SPOT_RESERVED, slot),
             };
+            let (serial, id) = self.catalog.name_of(operation.table, slot);
             let (code, start, count) = match operation.action {
                 Action::Check => (NOTHING, 0, 0),
                 Action::Delete => (DELETE, 0, 0),
@@ -167,7 +166,11 @@ impl Shard {
             };
             words.push(u64::from(serial) | u64::from(operation.member) << 32 | code << 48);
             words.push(u64::from(slot) | spot << 32);
-            words.push(u64::from(start) | u64::from(count) << 32);
+            words.push(if spot == SPOT_RESERVED {
+                id.to_u64()
+            } else {
+                u64::from(start) | u64::from(count) << 32
+            });
         }
         words.extend_from_slice(cells);
         words
@@ -361,63 +364,17 @@ impl Shard {
         cells: &[u64],
         members: u32,
     ) -> Result<(), String> {
-        let PreparedOperation {
-            serial,
-            member,
-            code,
-            slot,
-            spot,
-            start,
-            count,
-        } = *operation;
+        let PreparedOperation { serial, member, .. } = *operation;
         let is_committed = member < 32 && members >> member & 1 == 1;
         // A table that was dropped since takes nothing.
-        let Some((table, arena)) = self.catalog.by_serial(serial) else {
-            return Ok(());
+        let concluded = if let Some((table, arena)) = self.catalog.by_serial(serial) {
+            conclude_row(table, arena, operation, cells, is_committed)
+        } else if let Some((table, arena)) = self.catalog.records_by_serial(serial) {
+            conclude_record(table, arena, operation, cells, is_committed)
+        } else {
+            Some(())
         };
-        let damaged = || "a prepared operation names what is not there".to_owned();
-        if spot == 0 {
-            return Ok(());
-        }
-        if slot >= table.slots_end() {
-            return Err(damaged());
-        }
-        let place = table.place(slot);
-        if spot == SPOT_RESERVED {
-            if table.is_live(place) {
-                // Confirmed before the crash.
-            } else if is_committed {
-                table.confirm_row(arena, place);
-            } else {
-                table.cancel_reserved(arena, place);
-            }
-            return Ok(());
-        }
-        if !is_committed || !table.is_live(place) {
-            return Ok(());
-        }
-        let (start, count, columns) = (start as usize, count as usize, table.columns());
-        match code {
-            DELETE => table.delete(arena, place, &mut Together),
-            REPLACE => {
-                let row = cells.get(start..start + columns).ok_or_else(damaged)?;
-                table.update(arena, Dynamic(columns), place, &mut Together, |cells| {
-                    cells.copy_from_slice(row)
-                });
-            }
-            SET => {
-                let pairs = cells.get(start..start + 2 * count).ok_or_else(damaged)?;
-                if pairs.chunks_exact(2).any(|pair| pair[0] >= columns as u64) {
-                    return Err(damaged());
-                }
-                table.update(arena, Dynamic(columns), place, &mut Together, |row| {
-                    for pair in pairs.chunks_exact(2) {
-                        row[pair[0] as usize] = pair[1];
-                    }
-                });
-            }
-            _ => {}
-        }
+        concluded.ok_or("a prepared operation names what is not there")?;
         if self.catalog.arena().is_scope_long() {
             self.catalog.end_scope();
         }
@@ -483,6 +440,109 @@ impl Remains {
     }
 }
 
+/// Brings an operation on a row to its end; what was done before the crash is done once. `None` if it
+/// names what is not there.
+fn conclude_row(
+    table: &mut TablePart,
+    arena: &mut Arena,
+    operation: &PreparedOperation,
+    cells: &[u64],
+    is_committed: bool,
+) -> Option<()> {
+    let PreparedOperation {
+        code,
+        slot,
+        spot,
+        start,
+        count,
+        ..
+    } = *operation;
+    if spot == SPOT_RESERVED {
+        match table.find_reserved(operation.id) {
+            None => {}
+            Some(place) if is_committed => table.confirm_row(arena, place),
+            Some(place) => table.cancel_reserved(arena, place),
+        }
+        return Some(());
+    }
+    if spot != SPOT_FOUND || !is_committed {
+        return Some(());
+    }
+    let place = (slot < table.slots_end()).then(|| table.place(slot))?;
+    if !table.is_live(place) {
+        return Some(());
+    }
+    let (start, count, columns) = (start as usize, count as usize, table.columns());
+    match code {
+        DELETE => table.delete(arena, place, &mut Together),
+        REPLACE => {
+            let row = cells.get(start..start + columns)?;
+            table.update(arena, Dynamic(columns), place, &mut Together, |cells| {
+                cells.copy_from_slice(row)
+            });
+        }
+        SET => {
+            let pairs = cells.get(start..start + 2 * count)?;
+            if pairs.chunks_exact(2).any(|pair| pair[0] >= columns as u64) {
+                return None;
+            }
+            table.update(arena, Dynamic(columns), place, &mut Together, |row| {
+                for pair in pairs.chunks_exact(2) {
+                    row[pair[0] as usize] = pair[1];
+                }
+            });
+        }
+        _ => {}
+    }
+    Some(())
+}
+
+/// As [`conclude_row`], of a record.
+fn conclude_record(
+    table: &mut RecordPart,
+    arena: &mut Arena,
+    operation: &PreparedOperation,
+    cells: &[u64],
+    is_committed: bool,
+) -> Option<()> {
+    let PreparedOperation {
+        code,
+        slot,
+        spot,
+        start,
+        ..
+    } = *operation;
+    if spot == SPOT_RESERVED {
+        match table.find_reserved(operation.id) {
+            None => {}
+            Some(place) if is_committed => table.confirm(arena, place),
+            Some(place) => table.cancel(arena, place),
+        }
+        return Some(());
+    }
+    if spot != SPOT_FOUND {
+        return Some(());
+    }
+    let place = (slot < table.slots_end()).then(|| table.place(slot))?;
+    if !table.is_live(place) {
+        return Some(());
+    }
+    match code {
+        DELETE if is_committed => table.delete(arena, place, &mut Together),
+        REPLACE => {
+            let start = start as usize + 1;
+            let prepared = cells.get(start..start + table.shape().cells)?;
+            if is_committed {
+                table.apply_update(arena, place, prepared);
+            } else {
+                table.abandon_update(arena, place, prepared);
+            }
+        }
+        _ => {}
+    }
+    Some(())
+}
+
 /// A prepared part, as it was read.
 struct Prepared {
     ticket: Ticket,
@@ -499,6 +559,8 @@ struct PreparedOperation {
     spot: u64,
     start: u32,
     count: u32,
+    /// Of a reserved slot.
+    id: DirectId,
 }
 
 impl Prepared {
@@ -520,6 +582,7 @@ impl Prepared {
             spot: words[1] >> 32,
             start: words[2] as u32,
             count: (words[2] >> 32) as u32,
+            id: DirectId::from_u64(words[2]),
         };
         Some(Self {
             ticket: Ticket::from_word(ticket),

@@ -198,20 +198,18 @@ impl Shard {
                 row,
             })
         });
-        let is_barred = keys.clone().any(|key| self.intents.bars_write(key));
-        if !is_barred || mutant::is(Mutant::SinglesUnguarded) {
-            return Ok(None);
-        }
-        let entry = self.intents.begin(Mode::Read)?;
-        for key in keys.flatten() {
-            if let Err(full) = self.intents.add(entry, key, Mode::Write, 0) {
-                self.intents.release(entry);
-                return Err(full);
-            }
-        }
-        self.intents.seal(entry, Holder::GUEST);
-        self.note_parked_request(entry);
-        Ok(Some(entry))
+        let claim = claim_rows(&mut self.intents, keys)?;
+        Ok(claim.inspect(|&entry| self.note_parked_request(entry)))
+    }
+
+    /// Asks to change the record whose key has this hash.
+    pub(crate) fn claim_record(&mut self, table: TableKey, hash: u64) -> Claim {
+        let key = RowKey {
+            table: table.index,
+            row: hash,
+        };
+        let claim = claim_rows(&mut self.intents, std::iter::once(Some(key)))?;
+        Ok(claim.inspect(|&entry| self.note_parked_request(entry)))
     }
 
     /// Whether a claim has been granted.
@@ -259,4 +257,24 @@ impl Shard {
             self.shards,
         )
     }
+}
+
+/// Asks to change rows, each known by its key, or not there yet.
+fn claim_rows(
+    intents: &mut Intents<Holder>,
+    keys: impl Iterator<Item = Option<RowKey>> + Clone,
+) -> Claim {
+    let is_barred = keys.clone().any(|key| intents.bars_write(key));
+    if !is_barred || mutant::is(Mutant::SinglesUnguarded) {
+        return Ok(None);
+    }
+    let entry = intents.begin(Mode::Read)?;
+    for key in keys.flatten() {
+        if let Err(full) = intents.add(entry, key, Mode::Write, 0) {
+            intents.release(entry);
+            return Err(full);
+        }
+    }
+    intents.seal(entry, Holder::GUEST);
+    Ok(Some(entry))
 }

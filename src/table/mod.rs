@@ -487,6 +487,11 @@ impl TablePart {
         self.slots.find_reserved(id).is_some()
     }
 
+    /// The place that is reserved for a row that is not there yet.
+    pub(crate) fn find_reserved(&self, id: DirectId) -> Option<Place> {
+        self.slots.find_reserved(id)
+    }
+
     /// Takes back a reservation that a crash has left, unless its row's key is gone from the index.
     pub(crate) fn cancel_reserved(&mut self, arena: &mut Arena, place: Place) {
         if let Some(index) = &mut self.index {

@@ -198,6 +198,10 @@ pub(crate) enum Target {
     New,
     /// A new row whose place was found before.
     Reserved(DirectId),
+    /// A record: at `start` of the cells is an image that has its key, and before it the key's hash.
+    Record {
+        start: u32,
+    },
 }
 
 /// What must be true of the row for its transaction to commit.

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use ancile::{Engine, Error, Records, Session, TableError, Timestamp, Verbs};
+use ancile::{
+    Engine, Error, Isolation, Records, Schema, Session, SurrogateId, TableError, Timestamp,
+    TransactionOptions, Verbs,
+};
 
 use super::database::{Place, settings};
 
@@ -232,6 +235,137 @@ fn closures_that_fail_leave_records_and_texts_as_they_were() {
     check(&mut session, &records, &model);
     let after = engine.used_bytes().unwrap();
     assert!(after[0] < before[0] + (1 << 20), "{before:?} {after:?}");
+}
+
+#[test]
+fn transactions_over_shards_change_all_records_or_none() {
+    let place = Place::new("records-transactions");
+    let engine = settings().shards(3).open(place.path()).unwrap();
+    let records: Records<Person> = engine.create_records("people").unwrap();
+    let counts = engine
+        .create_table::<[u64; 1]>("counts", Schema::cells(1).keyed())
+        .unwrap();
+    let mut session = engine.session().unwrap();
+    session.insert_keyed(&counts, SurrogateId(1), &[0]).unwrap();
+    let mut model = Model::new();
+    let mut committed = 0;
+    for round in 0..300_u64 {
+        let isolation = if round % 2 == 0 {
+            Isolation::ReadCommitted
+        } else {
+            Isolation::Serializable
+        };
+        let mut next = model.clone();
+        let is_kept = round % 3 > 0;
+        let result: Result<(), Error> =
+            session.transaction_with(TransactionOptions::new(isolation), |transaction| {
+                next.clone_from(&model);
+                for number in 0..5 {
+                    let random = mix(round << 8 | number);
+                    let new = person(random % 80, random >> 5);
+                    let old = next.get(&new.name).cloned();
+                    let mut people = transaction.records(&records);
+                    assert_eq!(people.get(&new.name)?, old);
+                    match random >> 60 & 3 {
+                        0 => assert_eq!(
+                            people.insert(&new).err(),
+                            old.is_some().then_some(Error::DuplicateKey)
+                        ),
+                        1 => assert_eq!(people.upsert(&new)?, old.is_some()),
+                        2 => assert_eq!(
+                            people.update(&new.name, |person| person.address = text(random))?,
+                            old.is_some()
+                        ),
+                        _ => assert_eq!(people.delete(&new.name)?, old.is_some()),
+                    }
+                    let after = match (random >> 60 & 3, old) {
+                        (0, Some(old)) => Some(old),
+                        (0, None) | (1, _) => Some(new.clone()),
+                        (2, old) => old.map(|old| Person {
+                            address: text(random),
+                            ..old
+                        }),
+                        _ => None,
+                    };
+                    assert_eq!(people.get(&new.name)?, after);
+                    match after {
+                        Some(after) => drop(next.insert(new.name, after)),
+                        None => drop(next.remove(&new.name)),
+                    }
+                }
+                let [count] = transaction
+                    .select(&counts, SurrogateId(1))?
+                    .unwrap_or_default();
+                transaction.update(&counts, SurrogateId(1), &[count + 1])?;
+                if is_kept { Ok(()) } else { Err(Error::Closed) }
+            });
+        assert_eq!(result.is_ok(), is_kept);
+        if is_kept {
+            model = next;
+            committed += 1;
+        }
+        if round % 50 == 0 {
+            check(&mut session, &records, &model);
+        }
+    }
+    check(&mut session, &records, &model);
+    assert_eq!(
+        session.select(&counts, SurrogateId(1)).unwrap(),
+        Some([committed])
+    );
+    drop(session);
+    engine.close().unwrap();
+    let engine = settings().shards(3).open(place.path()).unwrap();
+    let records = engine.open_records("people").unwrap();
+    check(&mut engine.session().unwrap(), &records, &model);
+}
+
+#[test]
+fn sessions_that_change_the_same_records_lose_none_of_their_changes() {
+    let engine = settings().shards(2).build().unwrap();
+    let records: Records<Person> = engine.create_records("people").unwrap();
+    let names: Vec<String> = (0..4).map(|number| person(number, 1).name).collect();
+    let mut session = engine.session().unwrap();
+    for number in 0..4 {
+        let new = Person {
+            visits: 1_000,
+            ..person(number, 1)
+        };
+        session.records(&records).insert(&new).unwrap();
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (engine, records, names) = (&engine, &records, &names);
+            scope.spawn(move || {
+                let mut session = engine.session().unwrap();
+                for round in 0..200_u64 {
+                    let random = mix(thread << 32 | round);
+                    let (from, to) = ((random % 4) as usize, (random >> 8) as usize % 4);
+                    if from == to {
+                        let mut people = session.records(records);
+                        people
+                            .update(&names[from], |person| person.address = text(random))
+                            .unwrap();
+                        continue;
+                    }
+                    session
+                        .transaction(|transaction| {
+                            let mut people = transaction.records(records);
+                            people.update(&names[from], |person| {
+                                person.visits -= 1;
+                                person.address = text(random);
+                            })?;
+                            people.update(&names[to], |person| person.visits += 1)?;
+                            Ok::<_, Error>(())
+                        })
+                        .unwrap();
+                }
+            });
+        }
+    });
+    let found = session.records(&records).get_batch(&names).unwrap();
+    let total: u64 = found.iter().flatten().map(|person| person.visits).sum();
+    assert_eq!(total, 4_000);
 }
 
 #[test]

@@ -573,7 +573,8 @@ impl Declared {
         match self.target {
             Target::Direct(id) => Some(id.shard_of(shards)),
             Target::Key(key) => Some(SurrogateId(key).shard_of(shards)),
-            Target::New | Target::Reserved(_) => None,
+            // Records are not declared.
+            Target::New | Target::Reserved(_) | Target::Record { .. } => None,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Nothing here waits or talks to shards; that differs between clients, and is all that does.
 
-use super::log::{Log, Touched};
+use super::log::{Log, Touched, Wanted};
 use super::{Isolation, TransactionOptions};
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId, TableKey};
@@ -103,6 +103,43 @@ impl Draft {
         }
     }
 
+    /// The entry of a record that need not be read again.
+    pub(in crate::session) fn known_record(
+        &self,
+        table: TableKey,
+        wanted: &Wanted,
+    ) -> Option<usize> {
+        let is_repeatable = self.options.isolation == Isolation::Serializable;
+        let at = self.log.find_record(table, wanted).ok()?;
+        (is_repeatable || self.log.is_changed(at)).then_some(at)
+    }
+
+    /// Notes what was read of a record; its entry.
+    pub(in crate::session) fn learn_record(
+        &mut self,
+        table: TableKey,
+        shard: ShardIndex,
+        wanted: Wanted,
+        sighting: Sighting,
+    ) -> usize {
+        let is_repeatable = self.options.isolation == Isolation::Serializable;
+        let touched = Touched::of_record(table, shard, wanted, sighting);
+        self.log.learn_record(touched, is_repeatable)
+    }
+
+    /// The image of a record, as the transaction sees it.
+    pub(in crate::session) fn image(&self, at: usize) -> Option<&[u64]> {
+        self.log.row(at)
+    }
+
+    pub(in crate::session) fn insert_record(&mut self, at: usize, image: Box<[u64]>) -> Result<()> {
+        if self.log.row(at).is_some() {
+            return Err(Error::DuplicateKey);
+        }
+        self.log.write(at, image);
+        Ok(())
+    }
+
     pub(in crate::session) fn row<R: Row>(&self, at: usize) -> Option<R> {
         self.log.row(at).map(R::load)
     }
@@ -148,6 +185,12 @@ impl Draft {
             self.log.write(at, cells);
         }
         is_there
+    }
+
+    /// Writes what was made of a row as it was seen: that it is still so is checked when the transaction
+    /// commits, at every isolation.
+    pub(in crate::session) fn derive(&mut self, at: usize, cells: Box<[u64]>) {
+        self.log.derive(at, cells);
     }
 
     pub(in crate::session) fn update_columns(

@@ -57,6 +57,17 @@ pub(super) struct Touched {
     now: Now,
     /// Columns and values, as they were seen, that must still be so.
     relied_on: Vec<(usize, u64)>,
+    /// Of a record: what it is looked for with.
+    wanted: Option<Wanted>,
+    /// What is written was made of what was seen, which must therefore still be so.
+    is_derived: bool,
+}
+
+/// A record's key: its hash, and an image that has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::session) struct Wanted {
+    pub(in crate::session) hash: u64,
+    pub(in crate::session) image: Box<[u64]>,
 }
 
 impl Touched {
@@ -76,6 +87,21 @@ impl Touched {
             is_settled: sighting.is_settled,
             now: Now::AsSeen,
             relied_on: Vec::new(),
+            wanted: None,
+            is_derived: false,
+        }
+    }
+
+    /// A record, in the shard of its key.
+    pub(super) fn of_record(
+        table: TableKey,
+        shard: ShardIndex,
+        wanted: Wanted,
+        sighting: Sighting,
+    ) -> Self {
+        Self {
+            wanted: Some(wanted),
+            ..Self::new(table, shard, true, sighting)
         }
     }
 
@@ -132,6 +158,43 @@ impl Log {
     /// The entry of a row.
     pub(super) fn find<I: RowId>(&self, table: TableKey, id: I) -> Option<usize> {
         self.names.get(&Name::new(table, id)).copied()
+    }
+
+    /// The entry of a record, or the name that it is to have. Keys with the same hash have names of
+    /// their own.
+    pub(super) fn find_record(&self, table: TableKey, wanted: &Wanted) -> Result<usize, Name> {
+        let mut row = wanted.hash;
+        loop {
+            let name = Name {
+                table,
+                is_key: true,
+                row,
+            };
+            match self.names.get(&name) {
+                None => return Err(name),
+                Some(&at) if self.rows[at].1.wanted.as_ref() == Some(wanted) => return Ok(at),
+                Some(_) => row = row.wrapping_add(1),
+            }
+        }
+    }
+
+    /// Notes what was read of a record; its entry.
+    pub(super) fn learn_record(&mut self, touched: Touched, is_repeatable: bool) -> usize {
+        let Some(wanted) = touched.wanted.clone() else {
+            return usize::MAX;
+        };
+        match self.find_record(touched.table, &wanted) {
+            Ok(at) => {
+                self.rows[at].1.look_again(touched, is_repeatable);
+                at
+            }
+            Err(name) => {
+                self.rows.push((name, touched));
+                let at = self.rows.len() - 1;
+                self.names.insert(name, at);
+                at
+            }
+        }
     }
 
     /// Notes what was read of a row. What is changed here stays; so does, where reads are repeatable,
@@ -229,6 +292,12 @@ impl Log {
         self.become_now(at, now, &relied_on);
     }
 
+    /// Writes what was made of the row as it was seen.
+    pub(super) fn derive(&mut self, at: usize, cells: Box<[u64]>) {
+        self.rows[at].1.is_derived = true;
+        self.write(at, cells);
+    }
+
     pub(super) fn delete(&mut self, at: usize) {
         self.become_now(at, Now::Deleted, &[]);
     }
@@ -316,7 +385,10 @@ impl Log {
             };
             let part = proposal.part(row.shard);
             let expected = row.expected(isolation, &mut part.cells);
-            let action = row.action(&mut part.cells);
+            let (target, action) = match &row.wanted {
+                Some(wanted) => row.record_target(wanted, &mut part.cells),
+                None => (target, row.action(&mut part.cells)),
+            };
             part.operations.push(Operation {
                 member: 0,
                 number: number as u32,
@@ -354,12 +426,39 @@ impl Touched {
                 Expected::Version { start }
             }
             (Isolation::ReadCommitted, None) => Expected::Absent,
+            (Isolation::ReadCommitted, Some(Fetched { slot, header, .. })) if self.is_derived => {
+                let start = cells.len() as u32;
+                cells.extend([u64::from(*slot), *header]);
+                Expected::Version { start }
+            }
             (Isolation::ReadCommitted, Some(_)) if self.relied_on.is_empty() => Expected::Present,
             (Isolation::ReadCommitted, Some(_)) => {
                 let (start, count) = append(cells, self.relied_on.iter().copied());
                 Expected::Values { start, count }
             }
         }
+    }
+
+    /// How the shard is to find a record, and what to do with it: both have the same image.
+    fn record_target(&self, wanted: &Wanted, cells: &mut Vec<u64>) -> (Target, Action) {
+        cells.push(wanted.hash);
+        let start = cells.len() as u32;
+        let action = match &self.now {
+            Now::Written(image) | Now::Set(_, image) => {
+                cells.extend_from_slice(image);
+                if self.seen_cells().is_some() {
+                    Action::Update { start }
+                } else {
+                    Action::Insert { start }
+                }
+            }
+            Now::Deleted if self.seen_cells().is_some() => Action::Delete,
+            Now::AsSeen | Now::Deleted => Action::Check,
+        };
+        if matches!(action, Action::Delete | Action::Check) {
+            cells.extend_from_slice(&wanted.image);
+        }
+        (Target::Record { start }, action)
     }
 
     fn action(&self, cells: &mut Vec<u64>) -> Action {

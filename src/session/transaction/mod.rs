@@ -9,6 +9,7 @@ mod declared;
 mod draft;
 mod log;
 mod options;
+mod records;
 mod run;
 
 use super::call::call;
@@ -26,6 +27,7 @@ pub use declared::{TransactionOutcome, Transactions};
 pub(super) use declared::{finish_all, start_all};
 pub(super) use draft::{Draft, Tries, cells_of, check_columns, deadline_of};
 pub use options::{Isolation, TransactionOptions};
+pub use records::TransactionRecords;
 pub(super) use run::run;
 
 /// A transaction over any tables and any shards of an engine.

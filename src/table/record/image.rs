@@ -8,7 +8,7 @@
 //! The place of a text is counted in bytes from the beginning of the image; in a row, it is an offset
 //! in the arena. Otherwise a cell is the same in both.
 
-use super::shape::Spot;
+use super::shape::{Shape, Spot};
 
 /// Bytes of a text that its cell holds.
 pub(super) const INLINE_BYTES: usize = 15;
@@ -140,6 +140,23 @@ impl<'a> Image<'a> {
 
     pub(crate) fn cells(&self) -> &'a [u64] {
         &self.words[HEAD..]
+    }
+
+    /// The cells of the image at the beginning of some words, to be changed.
+    pub(crate) fn cells_mut(words: &mut [u64]) -> &mut [u64] {
+        &mut words[HEAD..]
+    }
+
+    /// Writes an image that has only some of the fields.
+    pub(crate) fn only(&self, shape: &Shape, spots: &[Spot], words: &mut Vec<u64>) {
+        let mut image = ImageWriter::new(words, shape.cells);
+        for spot in spots.iter().filter(|spot| self.is_present(spot)) {
+            if spot.kind.is_text() {
+                self.with_text(spot.cell, |text| image.text(spot, text));
+            } else {
+                image.cell(spot, self.cell(spot.cell));
+            }
+        }
     }
 
     /// The bytes of a text that lies at a place of the image.

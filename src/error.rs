@@ -142,7 +142,7 @@ pub enum TableError {
     #[error("there is no table named {0:?}")]
     Missing(String),
     /// A name is empty or too long.
-    #[error("{0:?} is no name: names have 1 to {NAME_BYTES_MAX} bytes")]
+    #[error("{0:?} is no name: names have 1 to {NAME_BYTES_MAX} bytes and do not begin with a NUL")]
     Name(String),
     /// A key or an index names a field that the record does not have.
     #[error("there is no field named {0:?} for the key or an index")]
@@ -241,6 +241,18 @@ pub enum Error {
     /// A record with this key exists; use `upsert`, or another key.
     #[error("a record with this key exists already")]
     DuplicateKey,
+    /// Another record has the same values of a unique index.
+    #[error("another record has these values of the unique index {index:?}")]
+    DuplicateValue {
+        /// The index.
+        index: String,
+    },
+    /// Code in a shard was to change a record of a table with unique indexes, whose entries live in
+    /// other shards. Use a session, a resident's verbs, or a transaction.
+    #[error(
+        "records with unique indexes cannot be changed inside a shard alone: use a transaction"
+    )]
+    UniqueElsewhere,
     /// A record was to be replaced by one with another key. Delete the one and insert the other.
     #[error("a record cannot be given another key: delete it and insert another one")]
     KeyChanged,

@@ -28,7 +28,9 @@ use crate::id::{RowId, ShardIndex, SurrogateId, TableKey};
 use crate::limits::SLOTS_MAX;
 use crate::session::{AsyncSession, Patience, Peers, Resident, Session, is_inside_shard};
 use crate::shard::{Command, Inbox, Shard, TableShape};
-use crate::table::{Record, Records, Row, Schema, Table};
+use crate::table::{
+    IndexKind, Record, RecordSchema, Records, Row, Schema, Shape, Table, check_name,
+};
 
 /// An open engine: one shard a seat, each on a thread of its own.
 ///
@@ -134,9 +136,21 @@ impl Engine {
     pub fn create_records<R: Record>(&self, name: &str) -> Result<Records<R>, TableError> {
         check_outside()?;
         let schema = R::schema();
-        schema.check(name)?;
+        check_name(name)?;
+        schema.check()?;
+        if self.registry.find(name).is_ok() {
+            return Err(TableError::Exists(name.to_owned()));
+        }
+        let mut uniques = Vec::new();
+        for (entries, schema) in entry_tables(name, &schema) {
+            // What an interrupted creation has left.
+            if self.registry.find(&entries).is_ok() {
+                self.drop_one(&entries)?;
+            }
+            uniques.push(self.create(&entries, TableSchema::Records(schema), 0)?);
+        }
         let key = self.create(name, TableSchema::Records(schema.clone()), 0)?;
-        Ok(Records::new(key, name, &schema))
+        Ok(Records::new(key, name, &schema, &uniques))
     }
 
     /// Opens a table of records that exists and whose records have the fields, key and indexes of this
@@ -148,8 +162,13 @@ impl Engine {
             TableSchema::Rows(_) => Some("the table has rows, not records".to_owned()),
             TableSchema::Records(schema) => schema.difference(&wanted),
         };
+        let uniques =
+            entry_tables(name, &wanted).map(|(entries, _)| Ok(self.registry.find(&entries)?.0));
         match difference {
-            None => Ok(Records::new(key, name, &wanted)),
+            None => {
+                let uniques: Vec<TableKey> = uniques.collect::<Result<_, TableError>>()?;
+                Ok(Records::new(key, name, &wanted, &uniques))
+            }
             Some(difference) => Err(TableError::Shape {
                 table: name.to_owned(),
                 row: std::any::type_name::<R>().to_owned(),
@@ -167,7 +186,7 @@ impl Engine {
     ) -> Result<TableKey, TableError> {
         let indexes = match &schema {
             TableSchema::Rows(_) => 0,
-            TableSchema::Records(schema) => schema.indexes().len(),
+            TableSchema::Records(schema) => Shape::new(schema).indexes.len(),
         };
         self.registry.create(name, &schema, |key| {
             let mut serials = self.next_serials(key, 1 + indexes)?;
@@ -227,6 +246,17 @@ impl Engine {
     /// from then on.
     pub fn drop_table(&self, name: &str) -> Result<(), TableError> {
         check_outside()?;
+        let (_, schema) = self.registry.find(name)?;
+        self.drop_one(name)?;
+        if let TableSchema::Records(schema) = schema {
+            for (entries, _) in entry_tables(name, &schema) {
+                self.drop_one(&entries)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_one(&self, name: &str) -> Result<(), TableError> {
         self.registry.remove(name, |key| {
             self.note_dropped(name)?;
             self.drop_parts(key)
@@ -235,7 +265,9 @@ impl Engine {
 
     /// The tables, by name.
     pub fn tables(&self) -> Vec<TableInfo> {
-        self.registry.tables()
+        let mut tables = self.registry.tables();
+        tables.retain(|table| !table.name.starts_with(ENTRIES));
+        tables
     }
 
     /// Machine, plan, and for each shard what was asked of the system and what was read back now.
@@ -330,6 +362,19 @@ impl Engine {
             .map(|answer| answer.recv().map_err(|_| TableError::Closed))
             .collect()
     }
+}
+
+/// How the names of tables begin that hold the entries of unique indexes: no other table's does.
+const ENTRIES: char = '\0';
+
+/// The tables of a record schema's unique indexes.
+fn entry_tables(name: &str, schema: &RecordSchema) -> impl Iterator<Item = (String, RecordSchema)> {
+    let indexes = schema.indexes().iter();
+    let unique = indexes.filter(|index| index.kind == IndexKind::Unique);
+    unique.map(move |index| {
+        let entries = format!("{ENTRIES}{name}{ENTRIES}{}", index.name);
+        (entries, schema.entries_of(index))
+    })
 }
 
 /// Who waits for every shard must not be one.

@@ -4,12 +4,13 @@
 use std::ops::ControlFlow;
 
 use super::call::{call, call_each};
+use super::transaction::TransactionRecords;
 use super::verbs::Verbs;
 use crate::error::{Error, Result};
 use crate::id::{ShardIndex, shard_of};
 use crate::limits::{RECORDS_PER_CALL, SCAN_SLOTS_PER_REQUEST};
 use crate::shard::{Local, Reach, split};
-use crate::table::{Image, Key, Record, Records, are_equal, hash_of, write_wanted};
+use crate::table::{Image, IndexPlace, Key, Record, Records, are_equal, hash_of, write_wanted};
 
 /// The verbs of a table of records: made by [`Verbs::records`].
 ///
@@ -154,8 +155,27 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
         Ok(count)
     }
 
-    /// Adds a record; [`Error::DuplicateKey`] if there is one with its key.
+    /// Whether changes are transactions over shards, for the sake of unique indexes.
+    fn has_uniques(&self) -> bool {
+        !self.records.uniques().is_empty()
+    }
+
+    /// Runs a change as a transaction.
+    fn transact<T>(
+        &mut self,
+        mut change: impl FnMut(&mut TransactionRecords<'_, '_, S, R>) -> Result<T>,
+    ) -> Result<T> {
+        let records = self.records;
+        self.client
+            .transaction(|transaction| change(&mut transaction.records(records)))
+    }
+
+    /// Adds a record; [`Error::DuplicateKey`] if there is one with its key, and
+    /// [`Error::DuplicateValue`] if there is one with its values of a unique index.
     pub fn insert(&mut self, record: &R) -> Result<()> {
+        if self.has_uniques() {
+            return self.transact(|records| records.insert(record));
+        }
         match self.insert_batch(std::slice::from_ref(record))? {
             0 => Err(Error::DuplicateKey),
             _ => Ok(()),
@@ -164,6 +184,17 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
 
     /// Adds records; says how many were added. Those whose key exists are left out.
     pub fn insert_batch(&mut self, records: &[R]) -> Result<usize> {
+        if self.has_uniques() {
+            let mut inserted = 0;
+            for record in records {
+                match self.insert(record) {
+                    Ok(()) => inserted += 1,
+                    Err(Error::DuplicateKey) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            return Ok(inserted);
+        }
         self.count_of(records, |local, words| local.insert_all(words))
     }
 
@@ -174,6 +205,13 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
 
     /// Replaces the records with the same keys, or adds them; says how many were added.
     pub fn upsert_batch(&mut self, records: &[R]) -> Result<usize> {
+        if self.has_uniques() {
+            let mut inserted = 0;
+            for record in records {
+                inserted += usize::from(!self.transact(|records| records.upsert(record))?);
+            }
+            return Ok(inserted);
+        }
         self.count_of(records, |local, words| local.upsert_all(words))
     }
 
@@ -184,6 +222,13 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
 
     /// Replaces the records with the same keys; says how many there were.
     pub fn replace_batch(&mut self, records: &[R]) -> Result<usize> {
+        if self.has_uniques() {
+            let mut replaced = 0;
+            for record in records {
+                replaced += usize::from(self.transact(|records| records.replace(record))?);
+            }
+            return Ok(replaced);
+        }
         self.count_of(records, |local, words| local.replace_all(words))
     }
 
@@ -227,12 +272,15 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
         Ok(())
     }
 
-    /// Changes the record with a key, in its shard, so that nobody comes between; says whether there
-    /// was one. The key must stay as it is.
-    pub fn update<F>(&mut self, key: impl Key, change: F) -> Result<bool>
+    /// Changes the record with a key, so that nobody comes between; says whether there was one. The key
+    /// must stay as it is. With unique indexes, `change` is called again when others came between.
+    pub fn update<F>(&mut self, key: impl Key, mut change: F) -> Result<bool>
     where
-        F: FnOnce(&mut R) + Send,
+        F: FnMut(&mut R) + Send,
     {
+        if self.has_uniques() {
+            return self.transact(|records| records.update_by(&key, &mut change));
+        }
         let batches = self.batches_of_keys(0, &[key])?;
         let Some(shard) = batches.words.iter().position(|words| !words.is_empty()) else {
             return Ok(false);
@@ -266,6 +314,12 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
     /// Removes the record of each key; says how many there were.
     pub fn delete_batch<K: Key>(&mut self, keys: &[K]) -> Result<usize> {
         let mut deleted = 0;
+        if self.has_uniques() {
+            for key in keys {
+                deleted += usize::from(self.transact(|records| records.delete_by(key))?);
+            }
+            return Ok(deleted);
+        }
         for (at, keys) in keys.chunks(RECORDS_PER_CALL).enumerate() {
             let batches = self.batches_of_keys(at * RECORDS_PER_CALL, keys)?;
             let reach = self.reach_of(&batches);
@@ -277,7 +331,8 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
         Ok(deleted)
     }
 
-    /// The records that have these values of an index's fields, in no order. Every shard is asked.
+    /// The records that have these values of an index's fields, in no order. Every shard is asked, or, by
+    /// a unique index, the values' and the record's.
     pub fn find(&mut self, index: &str, values: impl Key) -> Result<Vec<R>> {
         let mut found = Vec::new();
         self.find_each(index, &[values], |_, record| found.push(record))?;
@@ -292,7 +347,14 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
         values: &[K],
         mut visit: impl FnMut(usize, R),
     ) -> Result<()> {
-        let index = self.records.index(index)?;
+        let IndexPlace::Local(index) = self.records.index(index)? else {
+            for (at, values) in values.iter().enumerate() {
+                if let Some(record) = self.transact(|records| records.find_by(index, values))? {
+                    visit(at, record);
+                }
+            }
+            return Ok(());
+        };
         let shape = self.records.shape();
         for (at, values) in values.chunks(RECORDS_PER_CALL).enumerate() {
             let mut words = Vec::new();

@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 use crate::id::{ShardIndex, shard_of};
 use crate::limits::RECORD_DISTANCE;
 use crate::table::{
-    Image, Key, Place, Record, RecordPart, Records, Single, hash_of, write_row, write_wanted,
+    Image, IndexPlace, Key, Place, Record, RecordPart, Records, Single, hash_of, write_row,
+    write_wanted,
 };
 use crate::transaction::UndoLog;
 
@@ -273,6 +274,15 @@ impl<'a, R: Record> LocalRecords<'a, R> {
         }
     }
 
+    /// Whether a change stays in this shard.
+    fn check_alone(&self) -> Result<()> {
+        if self.records.uniques().is_empty() {
+            Ok(())
+        } else {
+            Err(Error::UniqueElsewhere)
+        }
+    }
+
     /// Lends the image of a record.
     fn with_image<T>(
         &mut self,
@@ -305,6 +315,7 @@ impl<'a, R: Record> LocalRecords<'a, R> {
     /// Adds a record; [`Error::DuplicateKey`] if there is one with its key, which must belong to this
     /// shard.
     pub fn insert(&mut self, record: &R) -> Result<()> {
+        self.check_alone()?;
         self.with_image(record, |local, image| local.insert(image))
     }
 
@@ -319,11 +330,13 @@ impl<'a, R: Record> LocalRecords<'a, R> {
 
     /// Replaces the record with the same key; says whether there was one.
     pub fn replace(&mut self, record: &R) -> Result<bool> {
+        self.check_alone()?;
         self.with_image(record, |local, image| local.replace(image))
     }
 
     /// Replaces the record with the same key, or adds it; says whether there was one.
     pub fn upsert(&mut self, record: &R) -> Result<bool> {
+        self.check_alone()?;
         self.with_image(record, |local, image| local.upsert(image))
     }
 
@@ -349,12 +362,15 @@ impl<'a, R: Record> LocalRecords<'a, R> {
 
     /// Removes the record with a key; says whether there was one.
     pub fn delete(&mut self, key: impl Key) -> Result<bool> {
+        self.check_alone()?;
         self.with_key(key, |local, wanted| local.delete(wanted))
     }
 
     /// The records of this shard that have these values of an index's fields.
     pub fn find(&mut self, index: &str, values: impl Key) -> Result<Vec<R>> {
-        let index = self.records.index(index)?;
+        let IndexPlace::Local(index) = self.records.index(index)? else {
+            return Err(Error::UniqueElsewhere);
+        };
         let (codec, shape) = (self.records.codec(), self.records.shape());
         self.words.clear();
         write_wanted(shape, &shape.indexes[index], &values, &mut self.words)?;

@@ -35,13 +35,15 @@ use execute::Windows;
 pub(crate) use execute::{Means, Rolling, RowPart};
 pub use handle::Table;
 pub(crate) use record::{
-    Codec, Image, RecordPart, RecordShape, Shape, are_equal, hash_of, write_row, write_wanted,
+    Codec, Entries, Image, IndexPlace, RecordPart, RecordShape, Shape, are_equal, hash_of,
+    write_row, write_wanted,
 };
 pub use record::{
     Field, FieldKind, FieldReader, FieldWriter, FromField, IndexKind, IndexSchema, Key, Record,
     RecordSchema, Records, ToField,
 };
 pub use row::{Cell, Row};
+pub(crate) use schema::check_name;
 pub use schema::{Column, Kind, Schema, Timestamp};
 pub(crate) use slots::Place;
 use slots::Slots;

@@ -148,9 +148,11 @@ impl Schema {
     }
 }
 
-fn check_name(name: &str) -> Result<(), TableError> {
+/// Whether a table or a column can have this name.
+pub(crate) fn check_name(name: &str) -> Result<(), TableError> {
     match name.len() {
-        1..=NAME_BYTES_MAX => Ok(()),
+        // The engine's own tables begin with this character.
+        1..=NAME_BYTES_MAX if !name.starts_with('\0') => Ok(()),
         _ => Err(TableError::Name(name.chars().take(40).collect())),
     }
 }

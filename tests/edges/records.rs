@@ -24,8 +24,8 @@ ancile::record! {
         pub visits: u64,
     }
     key(name);
-    hash telephone(telephone);
-    hash born_listed(born, is_listed);
+    hash_index telephone(telephone);
+    hash_index born_listed(born, is_listed);
 }
 
 fn mix(seed: u64) -> u64 {
@@ -135,7 +135,7 @@ fn step(session: &mut Session, records: &Records<Person>, model: &mut Model, ran
             let address = new.address.clone();
             let is_there = people
                 .update(&name, |person| {
-                    person.address = new.address;
+                    person.address.clone_from(&new.address);
                     person.visits += 1;
                 })
                 .unwrap();
@@ -366,6 +366,163 @@ fn sessions_that_change_the_same_records_lose_none_of_their_changes() {
     let found = session.records(&records).get_batch(&names).unwrap();
     let total: u64 = found.iter().flatten().map(|person| person.visits).sum();
     assert_eq!(total, 4_000);
+}
+
+ancile::record! {
+    /// A traveller, of whom a passport names one at most.
+    pub struct Traveller {
+        pub name: String,
+        pub passport: Option<String>,
+        pub seat: u64,
+        pub row: u64,
+    }
+    key(name);
+    unique_index passport(passport);
+    hash_index row(row);
+    unique_index place(row, seat);
+}
+
+fn traveller(seed: u64) -> Traveller {
+    Traveller {
+        name: format!("Traveller #{}", seed % 40),
+        passport: (seed >> 8 & 3 > 0)
+            .then(|| format!("passport number {} of a long kind", seed >> 16 & 31)),
+        seat: seed >> 24 & 7,
+        row: seed >> 32 & 7,
+    }
+}
+
+/// What speaks against a record beside others.
+fn clash(model: &BTreeMap<String, Traveller>, new: &Traveller) -> Option<Error> {
+    let others = || model.values().filter(|other| other.name != new.name);
+    let by_passport =
+        others().any(|other| new.passport.is_some() && other.passport == new.passport);
+    let by_place = others().any(|other| (other.row, other.seat) == (new.row, new.seat));
+    let index = match (by_passport, by_place) {
+        (true, _) => "passport",
+        (_, true) => "place",
+        _ => return None,
+    };
+    Some(Error::DuplicateValue {
+        index: index.to_owned(),
+    })
+}
+
+#[test]
+fn unique_values_are_unique_over_all_shards_and_find_their_record() {
+    let place = Place::new("unique");
+    let mut model: BTreeMap<String, Traveller> = BTreeMap::new();
+    for round in 0..3_u64 {
+        let engine = settings().shards(3).open(place.path()).unwrap();
+        let records = match round {
+            0 => engine.create_records::<Traveller>("travellers").unwrap(),
+            _ => engine.open_records::<Traveller>("travellers").unwrap(),
+        };
+        assert_eq!(engine.tables().len(), 1);
+        let mut session = engine.session().unwrap();
+        let mut travellers = session.records(&records);
+        for number in 0..400 {
+            let random = mix(round << 32 | number);
+            let new = traveller(random);
+            let old = model.get(&new.name).cloned();
+            let clash = clash(&model, &new);
+            match random & 3 {
+                0 => {
+                    let result = travellers.insert(&new);
+                    let expected = match old {
+                        Some(_) => Some(Error::DuplicateKey),
+                        None => clash,
+                    };
+                    assert_eq!(result.clone().err(), expected);
+                    if result.is_ok() {
+                        model.insert(new.name.clone(), new);
+                    }
+                }
+                1 => match clash {
+                    Some(clash) => assert_eq!(travellers.upsert(&new), Err(clash)),
+                    None => {
+                        assert_eq!(travellers.upsert(&new).unwrap(), old.is_some());
+                        model.insert(new.name.clone(), new);
+                    }
+                },
+                2 => {
+                    let changed = travellers.update(&new.name, |found| *found = new.clone());
+                    match (old, clash) {
+                        (None, _) => assert_eq!(changed, Ok(false)),
+                        (Some(_), Some(clash)) => assert_eq!(changed, Err(clash)),
+                        (Some(_), None) => {
+                            assert_eq!(changed, Ok(true));
+                            model.insert(new.name.clone(), new);
+                        }
+                    }
+                }
+                _ => {
+                    assert_eq!(travellers.delete(&new.name).unwrap(), old.is_some());
+                    model.remove(&new.name);
+                }
+            }
+        }
+        for traveller in model.values() {
+            let found = travellers.find("place", (traveller.row, traveller.seat));
+            assert_eq!(found.unwrap(), std::slice::from_ref(traveller));
+            if let Some(passport) = &traveller.passport {
+                let found = travellers.find("passport", passport).unwrap();
+                assert_eq!(found, std::slice::from_ref(traveller));
+            }
+        }
+        assert_eq!(travellers.find("passport", "nobody's").unwrap(), []);
+        assert_eq!(travellers.count().unwrap(), model.len() as u64);
+        let error = session
+            .on(0, |context| {
+                context.records(&records)?.delete("Traveller #1")
+            })
+            .unwrap_err();
+        assert_eq!(error, Error::UniqueElsewhere);
+        drop(session);
+        engine.close().unwrap();
+    }
+}
+
+#[test]
+fn one_of_many_who_insert_the_same_value_at_once_has_it() {
+    let engine = settings().shards(2).build().unwrap();
+    let records = engine.create_records::<Traveller>("travellers").unwrap();
+    let threads = 4;
+    let inserted: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let insert = |thread: u64| {
+            let (engine, records) = (&engine, &records);
+            scope.spawn(move || {
+                let mut session = engine.session().unwrap();
+                let mut had = Vec::new();
+                for passport in 0..60 {
+                    let new = Traveller {
+                        name: format!("{thread} {passport}"),
+                        passport: Some(format!("passport {passport}")),
+                        seat: passport,
+                        row: thread,
+                    };
+                    match session.records(records).insert(&new) {
+                        Ok(()) => had.push(passport),
+                        Err(Error::DuplicateValue { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                had
+            })
+        };
+        let inserting: Vec<_> = (0..threads).map(insert).collect();
+        inserting
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    let mut all: Vec<u64> = inserted.concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..60).collect::<Vec<u64>>());
+    let mut session = engine.session().unwrap();
+    assert_eq!(session.records(&records).count().unwrap(), 60);
+    engine.drop_table("travellers").unwrap();
+    engine.create_records::<Traveller>("travellers").unwrap();
 }
 
 #[test]

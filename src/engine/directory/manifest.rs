@@ -14,7 +14,7 @@ use super::{foreign, io_error};
 use crate::arena::sync_directory;
 use crate::engine::TableSchema;
 use crate::error::OpenError;
-use crate::table::{Kind, RecordSchema, Schema};
+use crate::table::{Kind, RecordSchema, Schema, Shape};
 
 const NAME: &str = "MANIFEST";
 pub(super) const NEW: &str = "MANIFEST.new";
@@ -227,10 +227,8 @@ impl TableEntry {
                 schema,
                 index_serials,
             } => {
-                schema
-                    .check(&self.name)
-                    .map_err(|error| error.to_string())?;
-                if index_serials.len() != schema.indexes().len() {
+                schema.check().map_err(|error| error.to_string())?;
+                if index_serials.len() != Shape::new(&schema).indexes.len() {
                     return Err(format!(
                         "the indexes of {:?} are not all numbered",
                         self.name

@@ -193,6 +193,11 @@ impl Draft {
         self.log.derive(at, cells);
     }
 
+    /// A row must still be as it was seen when the transaction commits, at every isolation.
+    pub(in crate::session) fn rely_on(&mut self, at: usize) {
+        self.log.rely_on(at);
+    }
+
     pub(in crate::session) fn update_columns(
         &mut self,
         at: usize,

@@ -294,8 +294,13 @@ impl Log {
 
     /// Writes what was made of the row as it was seen.
     pub(super) fn derive(&mut self, at: usize, cells: Box<[u64]>) {
-        self.rows[at].1.is_derived = true;
+        self.rely_on(at);
         self.write(at, cells);
+    }
+
+    /// Notes that a row must still be as it was seen.
+    pub(super) fn rely_on(&mut self, at: usize) {
+        self.rows[at].1.is_derived = true;
     }
 
     pub(super) fn delete(&mut self, at: usize) {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::shape::{RecordSchema, Shape};
+use super::shape::{IndexKind, RecordSchema, Shape};
 use super::typed::{Codec, Record};
 use crate::error::{Error, Result};
 use crate::id::TableKey;
@@ -26,14 +26,47 @@ struct Facts {
     name: String,
     schema: RecordSchema,
     shape: Shape,
+    uniques: Vec<Entries>,
+}
+
+/// The table of a unique index's entries.
+#[derive(Debug)]
+pub(crate) struct Entries {
+    pub(crate) name: String,
+    pub(crate) table: TableKey,
+    pub(crate) shape: Shape,
+}
+
+/// Where an index finds its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IndexPlace {
+    /// In every shard: the number of the index there.
+    Local(usize),
+    /// In a table of its own: the number among those.
+    Unique(usize),
 }
 
 impl<R: Record> Records<R> {
-    pub(crate) fn new(key: TableKey, name: &str, schema: &RecordSchema) -> Self {
+    pub(crate) fn new(
+        key: TableKey,
+        name: &str,
+        schema: &RecordSchema,
+        uniques: &[TableKey],
+    ) -> Self {
+        let indexes = schema.indexes().iter();
+        let unique = indexes.filter(|index| index.kind == IndexKind::Unique);
         let facts = Arc::new(Facts {
             name: name.to_owned(),
             schema: schema.clone(),
             shape: Shape::new(schema),
+            uniques: unique
+                .zip(uniques)
+                .map(|(index, &table)| Entries {
+                    name: index.name.clone(),
+                    table,
+                    shape: Shape::new(&schema.entries_of(index)),
+                })
+                .collect(),
         });
         Self {
             key,
@@ -64,14 +97,27 @@ impl<R: Record> Records<R> {
         Codec::new(self.shape())
     }
 
-    /// The number of an index.
-    pub(crate) fn index(&self, name: &str) -> Result<usize> {
-        let mut indexes = self.facts.schema.indexes().iter();
-        indexes
-            .position(|index| index.name == name)
-            .ok_or_else(|| Error::IndexMissing {
-                name: name.to_owned(),
-            })
+    /// The tables of the unique indexes.
+    pub(crate) fn uniques(&self) -> &[Entries] {
+        &self.facts.uniques
+    }
+
+    /// Where an index finds its records.
+    pub(crate) fn index(&self, name: &str) -> Result<IndexPlace> {
+        let (mut local, mut unique) = (0, 0);
+        for index in self.facts.schema.indexes() {
+            let (place, count) = match index.kind {
+                IndexKind::Hash => (IndexPlace::Local(local), &mut local),
+                IndexKind::Unique => (IndexPlace::Unique(unique), &mut unique),
+            };
+            if index.name == name {
+                return Ok(place);
+            }
+            *count += 1;
+        }
+        Err(Error::IndexMissing {
+            name: name.to_owned(),
+        })
     }
 }
 

@@ -147,18 +147,49 @@ impl<'a> Image<'a> {
         &mut words[HEAD..]
     }
 
-    /// Writes an image that has only some of the fields.
-    pub(crate) fn only(&self, shape: &Shape, spots: &[Spot], words: &mut Vec<u64>) {
+    /// Writes the image of another record, whose fields are these ones of this record; nothing, and
+    /// false, if one of the first `needed` is missing.
+    pub(crate) fn pick(
+        &self,
+        fields: impl Iterator<Item = Spot>,
+        needed: usize,
+        shape: &Shape,
+        words: &mut Vec<u64>,
+    ) -> bool {
+        let start = words.len();
         let mut image = ImageWriter::new(words, shape.cells);
-        for spot in spots.iter().filter(|spot| self.is_present(spot)) {
-            if spot.kind.is_text() {
-                self.with_text(spot.cell, |text| image.text(spot, text));
+        for (number, (from, to)) in fields.zip(&shape.spots).enumerate() {
+            if !self.is_present(&from) {
+                if number < needed {
+                    words.truncate(start);
+                    return false;
+                }
+            } else if from.kind.is_text() {
+                self.with_text(from.cell, |text| image.text(to, text));
             } else {
-                image.cell(spot, self.cell(spot.cell));
+                image.cell(to, self.cell(from.cell));
+            }
+        }
+        true
+    }
+
+    /// Writes an image of a shape with only these fields, whose values are at other spots here.
+    pub(crate) fn carry(&self, from: &[Spot], shape: &Shape, to: &[Spot], words: &mut Vec<u64>) {
+        let mut image = ImageWriter::new(words, shape.cells);
+        for (from, to) in from.iter().zip(to) {
+            if !self.is_present(from) {
+                continue;
+            }
+            if from.kind.is_text() {
+                self.with_text(from.cell, |text| image.text(to, text));
+            } else {
+                image.cell(to, self.cell(from.cell));
             }
         }
     }
+}
 
+impl<'a> Image<'a> {
     /// The bytes of a text that lies at a place of the image.
     fn long(&self, place: u64, length: usize) -> Option<&'a [u8]> {
         let place = usize::try_from(place).ok()?;

@@ -13,6 +13,7 @@ mod text;
 mod typed;
 
 pub use handle::Records;
+pub(crate) use handle::{Entries, IndexPlace};
 pub(crate) use image::{Image, are_equal, hash_of};
 pub(crate) use part::{RecordPart, RecordShape};
 pub(crate) use shape::Shape;

@@ -67,6 +67,8 @@ impl fmt::Display for Field {
 pub enum IndexKind {
     /// By equal values; any number of records may have the same.
     Hash,
+    /// By equal values; one record over all shards has the same, unless a value is missing.
+    Unique,
 }
 
 /// An index over fields of a record.
@@ -137,14 +139,50 @@ impl RecordSchema {
     ///
     /// It is kept beside the records of each shard, so an insert stays in its shard, and a search asks
     /// every shard.
-    pub fn hash_index(mut self, name: &str, fields: &[&str]) -> Self {
+    pub fn hash_index(self, name: &str, fields: &[&str]) -> Self {
+        self.index(name, IndexKind::Hash, fields)
+    }
+
+    /// Adds an index that finds the one record with these values of these fields, added before; a
+    /// second one is refused ([`Error::DuplicateValue`](crate::Error::DuplicateValue)). Records that
+    /// miss one of the values are not in it, and there may be any number of them.
+    ///
+    /// Its entries live in the shards that the values decide, so a change of a record is a transaction
+    /// over its own shard and that of each such index, some five times as dear as one in its own shard
+    /// alone; a search asks two shards, one after the other. Code in a shard cannot change such records.
+    pub fn unique_index(self, name: &str, fields: &[&str]) -> Self {
+        self.index(name, IndexKind::Unique, fields)
+    }
+
+    fn index(mut self, name: &str, kind: IndexKind, fields: &[&str]) -> Self {
         let fields = self.numbers(fields);
         self.indexes.push(IndexSchema {
             name: name.to_owned(),
-            kind: IndexKind::Hash,
+            kind,
             fields,
         });
         self
+    }
+
+    /// The records that make up a unique index: its values, and the key of the record that has them.
+    pub(crate) fn entries_of(&self, index: &IndexSchema) -> Self {
+        let mut schema = Self::new();
+        for &field in &index.fields {
+            let name = format!("value {}", schema.fields.len());
+            schema = schema.field(&name, self.fields[field].kind);
+        }
+        let names: Vec<String> = schema
+            .fields
+            .iter()
+            .map(|field| field.name.clone())
+            .collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        for &field in &self.key {
+            let Field { kind, optional, .. } = self.fields[field];
+            let name = format!("key {}", schema.fields.len());
+            schema = schema.add(&name, kind, optional);
+        }
+        schema.key(&names)
     }
 
     fn numbers(&mut self, names: &[&str]) -> Vec<usize> {
@@ -205,11 +243,11 @@ impl RecordSchema {
         Some(format!("the table has no index {:?}", new.name))
     }
 
-    /// Whether a table can have this name and hold such records.
-    pub(crate) fn check(&self, name: &str) -> Result<(), TableError> {
+    /// Whether a table can hold such records.
+    pub(crate) fn check(&self) -> Result<(), TableError> {
         let names = self.fields.iter().map(|field| &field.name);
         let names = names.chain(self.indexes.iter().map(|index| &index.name));
-        for name in names.map(String::as_str).chain([name]) {
+        for name in names {
             if !(1..=NAME_BYTES_MAX).contains(&name.len()) {
                 return Err(TableError::Name(name.chars().take(40).collect()));
             }
@@ -271,7 +309,10 @@ pub(crate) struct Shape {
     /// The first cells of the text fields.
     pub(crate) texts: Vec<usize>,
     pub(crate) key: Vec<Spot>,
+    /// The fields of the indexes that each shard keeps of its own records.
     pub(crate) indexes: Vec<Vec<Spot>>,
+    /// The fields of the unique indexes, which are tables of their own.
+    pub(crate) uniques: Vec<Vec<Spot>>,
 }
 
 impl Shape {
@@ -297,15 +338,16 @@ impl Shape {
             spots.copied().collect()
         };
         let texts = spots.iter().filter(|spot| spot.kind.is_text());
+        let of_kind = |kind| {
+            let indexes = schema.indexes.iter().filter(|index| index.kind == kind);
+            indexes.map(|index| some(&index.fields)).collect()
+        };
         Self {
             cells: cell,
             texts: texts.map(|spot| spot.cell).collect(),
             key: some(&schema.key),
-            indexes: schema
-                .indexes
-                .iter()
-                .map(|index| some(&index.fields))
-                .collect(),
+            indexes: of_kind(IndexKind::Hash),
+            uniques: of_kind(IndexKind::Unique),
             spots,
         }
     }

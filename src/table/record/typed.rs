@@ -358,8 +358,8 @@ pub(crate) fn write_row(shape: &Shape, row: &RowValues<'_>, words: &mut Vec<u64>
 /// Declares a struct whose fields are those of a record, and makes it a [`Record`].
 ///
 /// Fields are `u64`, `i64`, `f64`, `bool`, [`Timestamp`](crate::Timestamp), `String`, `Vec<u8>`, or an
-/// `Option` of one of them. `key(..)` names the fields of the key, `hash name(..)` an index that finds
-/// records by equal values of its fields.
+/// `Option` of one of them. `key(..)` names the fields of the key, `hash_index name(..)` and
+/// `unique_index name(..)` an index over fields, as the methods of [`RecordSchema`] of the same names.
 ///
 /// ```
 /// ancile::record! {
@@ -371,7 +371,7 @@ pub(crate) fn write_row(shape: &Shape, row: &RowValues<'_>, words: &mut Vec<u64>
 ///         pub born: Option<i64>,
 ///     }
 ///     key(name);
-///     hash telephone(telephone);
+///     hash_index telephone(telephone);
 /// }
 ///
 /// use ancile::{Engine, Verbs};
@@ -398,7 +398,7 @@ macro_rules! record {
             $($(#[$field_attribute:meta])* $field_visibility:vis $field:ident: $kind:ty),+ $(,)?
         }
         key($($key:ident),+ $(,)?);
-        $(hash $index:ident($($index_field:ident),+ $(,)?);)*
+        $($index_kind:ident $index:ident($($index_field:ident),+ $(,)?);)*
     ) => {
         $(#[$attribute])*
         #[derive(Clone, Debug, PartialEq)]
@@ -424,7 +424,7 @@ macro_rules! record {
                 let _ = |record: &Self| { $(let _ = &record.$key;)+ $($(let _ = &record.$index_field;)+)* };
                 schema
                     .key(&[$(stringify!($key)),+])
-                    $(.hash_index(stringify!($index), &[$(stringify!($index_field)),+]))*
+                    $(.$index_kind(stringify!($index), &[$(stringify!($index_field)),+]))*
             }
 
             fn store(&self, fields: &mut $crate::FieldWriter<'_>) {

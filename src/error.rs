@@ -147,6 +147,15 @@ pub enum TableError {
     /// A key or an index names a field that the record does not have.
     #[error("there is no field named {0:?} for the key or an index")]
     FieldMissing(String),
+    /// Transactions that change the table's records are under way. Try again.
+    #[error("transactions are under way in shard {shard}: try again")]
+    Busy {
+        /// The shard.
+        shard: usize,
+    },
+    /// The record that gives new fields their values is none itself.
+    #[error("the template for new fields cannot be written: {0}")]
+    Template(String),
     /// Records without a key are not supported; name one with `RecordSchema::key`.
     #[error("records need a key: name its fields with RecordSchema::key, or `key` in record!")]
     NoKey,

@@ -110,6 +110,9 @@ pub(crate) const TICK_PROPOSALS: usize = 16;
 /// Records that travel to their shards together.
 pub(crate) const RECORDS_PER_CALL: usize = 1024;
 
+/// Slots whose records enter a new index before others have their turn.
+pub(crate) const BUILD_SLOTS: u32 = 4096;
+
 /// How far ahead of its use a record's memory is asked for.
 pub(crate) const RECORD_DISTANCE: usize = 16;
 

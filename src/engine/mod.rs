@@ -1,5 +1,6 @@
 //! The engine: shards on their threads, the tables that they share, and the way in and out.
 
+mod alter;
 mod builder;
 mod database;
 mod directory;
@@ -14,6 +15,7 @@ use std::sync::mpsc;
 
 use ancile_topology::{Machine, Plan, Report, ShardVerification, Verification};
 
+pub use alter::Progress;
 pub use builder::{Durability, EngineBuilder};
 use directory::Directory;
 use directory::StoredTable;
@@ -167,7 +169,11 @@ impl Engine {
         match difference {
             None => {
                 let uniques: Vec<TableKey> = uniques.collect::<Result<_, TableError>>()?;
-                Ok(Records::new(key, name, &wanted, &uniques))
+                // The table's own schema has its indexes in the order that the shards have them.
+                match &schema {
+                    TableSchema::Records(schema) => Ok(Records::new(key, name, schema, &uniques)),
+                    TableSchema::Rows(_) => Err(TableError::Missing(name.to_owned())),
+                }
             }
             Some(difference) => Err(TableError::Shape {
                 table: name.to_owned(),

@@ -112,6 +112,25 @@ impl Registry {
             .ok_or_else(|| TableError::Missing(name.to_owned()))
     }
 
+    /// Changes what a table holds, while no other is created or dropped; its key and schema are then
+    /// what `change` says.
+    pub(super) fn alter<T>(
+        &self,
+        name: &str,
+        change: impl FnOnce(TableKey, &TableSchema) -> Result<(TableKey, TableSchema, T), TableError>,
+    ) -> Result<T, TableError> {
+        let _places = self.change();
+        let (key, schema) = self.find(name)?;
+        let (key, schema, value) = change(key, &schema)?;
+        self.lock().insert(name.to_owned(), (key, schema));
+        Ok(value)
+    }
+
+    /// A stamp that no table has had.
+    pub(super) fn next_stamp() -> u32 {
+        NEXT_STAMP.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// The name of the table at a place.
     pub(super) fn name_of(&self, index: u32) -> Option<String> {
         let tables = self.lock();

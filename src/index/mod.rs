@@ -332,6 +332,14 @@ impl HashIndex {
         Ok(())
     }
 
+    /// Whether an entry of this key refers to `slot`.
+    pub(crate) fn refers(&self, probe: Probe, slot: u32) -> bool {
+        let Entry { buckets, depth, .. } = self.entry(probe);
+        let home = buckets.home(probe.place(), depth);
+        let found = buckets.find(home, probe.tag(), |candidate| candidate == slot);
+        found.is_some()
+    }
+
     /// Grows the segment of a key, if it is full, so that adding the key next cannot fail.
     pub(crate) fn make_room(
         &mut self,

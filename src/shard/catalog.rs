@@ -28,6 +28,8 @@ pub(crate) enum Content {
 
 pub(crate) struct Catalog {
     tables: Vec<Option<(u32, Part)>, Heap>,
+    /// The original of a table that was just copied.
+    aside: Option<(u32, Part)>,
     arena: Arena,
 }
 
@@ -93,6 +95,7 @@ impl Catalog {
     pub(super) fn new(arena: Arena, heap: &Heap) -> Self {
         Self {
             tables: Vec::new_in(heap.clone()),
+            aside: None,
             arena,
         }
     }
@@ -236,6 +239,57 @@ impl Catalog {
             }
             _ => Err(Error::TableGone),
         }
+    }
+
+    /// Replaces a table of records by a copy with more fields, under another stamp: handles of the old
+    /// one find nothing from now on. It is kept aside until [`settle_copy`](Self::settle_copy).
+    pub(crate) fn copy_records(
+        &mut self,
+        key: TableKey,
+        shape: &TableShape,
+        shard: ShardIndex,
+        template: &[u64],
+    ) -> Result<()> {
+        let (old, arena) = self.records(key)?;
+        let mut made = Part::new(arena, shape, shard, old.len())?;
+        let Part::Records(new) = &mut made else {
+            return Err(Error::TableGone);
+        };
+        if let Err(error) = old.copy_into(arena, new, template) {
+            made.release(&mut self.arena);
+            self.end_scope();
+            return Err(error);
+        }
+        self.end_scope();
+        let place = &mut self.tables[key.index as usize];
+        self.aside = place.replace((shape.key.stamp, made));
+        Ok(())
+    }
+
+    /// Gives a table another stamp: handles with the old one find nothing from now on.
+    pub(crate) fn restamp(&mut self, key: TableKey, new: TableKey) {
+        if self.has(key)
+            && let Some(Some((stamp, _))) = self.tables.get_mut(key.index as usize)
+        {
+            *stamp = new.stamp;
+        }
+    }
+
+    /// Keeps the copy of a table, or goes back to the original.
+    pub(crate) fn settle_copy(&mut self, key: TableKey, is_kept: bool) {
+        let Some(aside) = self.aside.take() else {
+            return;
+        };
+        let gone = if is_kept {
+            Some(aside)
+        } else {
+            self.tables[key.index as usize].replace(aside)
+        };
+        if let Some((_, part)) = gone {
+            part.release(&mut self.arena);
+        }
+        self.end_scope();
+        self.arena.purge();
     }
 
     /// The number of a table in its database, and the direct id of what is in one of its slots.

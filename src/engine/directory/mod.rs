@@ -150,6 +150,25 @@ impl Directory {
         self.change(|tables| tables.push(table))
     }
 
+    /// Notes what a table has become.
+    pub(super) fn replace(&self, table: StoredTable) -> Result<(), TableError> {
+        self.change(|tables| {
+            if let Some(old) = tables.iter_mut().find(|old| old.name == table.name) {
+                *old = table;
+            }
+        })
+    }
+
+    /// A table, as it is noted.
+    pub(super) fn table(&self, name: &str) -> Option<StoredTable> {
+        let manifest = self.manifest();
+        manifest
+            .tables
+            .iter()
+            .find(|table| table.name == name)
+            .cloned()
+    }
+
     /// Forgets a table whose parts are dropped next.
     pub(super) fn remove(&self, name: &str) -> Result<(), TableError> {
         self.change(|tables| tables.retain(|table| table.name != name))

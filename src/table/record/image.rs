@@ -173,6 +173,26 @@ impl<'a> Image<'a> {
         true
     }
 
+    /// Writes the image of a record with more fields: the first ones are those of this record, the
+    /// others those of `rest`.
+    pub(crate) fn extend(&self, own: &Shape, rest: &Self, shape: &Shape, words: &mut Vec<u64>) {
+        let mut image = ImageWriter::new(words, shape.cells);
+        let first = own.spots.iter().map(|spot| (self, spot));
+        let others = shape.spots[own.spots.len()..]
+            .iter()
+            .map(|spot| (rest, spot));
+        for ((from, spot), to) in first.chain(others).zip(&shape.spots) {
+            if !from.is_present(spot) {
+                continue;
+            }
+            if spot.kind.is_text() {
+                from.with_text(spot.cell, |text| image.text(to, text));
+            } else {
+                image.cell(to, from.cell(spot.cell));
+            }
+        }
+    }
+
     /// Writes an image of a shape with only these fields, whose values are at other spots here.
     pub(crate) fn carry(&self, from: &[Spot], shape: &Shape, to: &[Spot], words: &mut Vec<u64>) {
         let mut image = ImageWriter::new(words, shape.cells);

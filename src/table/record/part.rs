@@ -46,6 +46,19 @@ pub(crate) struct RecordShape {
 struct Secondary {
     hash: HashIndex,
     links: Links,
+    /// Slots below this are in it; the others are not yet.
+    built: u32,
+}
+
+impl Secondary {
+    /// An index that has all records.
+    fn whole(hash: HashIndex, links: Links) -> Self {
+        Self {
+            hash,
+            links,
+            built: u32::MAX,
+        }
+    }
 }
 
 /// The values of a row.
@@ -153,7 +166,7 @@ impl RecordPart {
             match made {
                 Ok(hash) => {
                     let links = Links::new(serial, part.slots.slab_shift());
-                    part.indexes.push(Secondary { hash, links });
+                    part.indexes.push(Secondary::whole(hash, links));
                 }
                 Err(full) => {
                     part.release(arena);
@@ -202,7 +215,7 @@ impl RecordPart {
             let hash = HashIndex::open(arena, serial, &segments);
             let links = Links::open(arena, serial, slots.slab_shift(), &links);
             let (hash, links) = hash.zip(links).ok_or("an index does not fit its extents")?;
-            indexes.push(Secondary { hash, links });
+            indexes.push(Secondary::whole(hash, links));
         }
         Ok(Self {
             stored: Some(stored),
@@ -316,7 +329,7 @@ impl RecordPart {
         let spots = &self.shape.shape.indexes[index];
         let keys = by_fields!(self, arena, spots, Some(wanted));
         let probe = Probe::of_hash(hash_of(spots, wanted));
-        let Secondary { hash, links } = &self.indexes[index];
+        let Secondary { hash, links, .. } = &self.indexes[index];
         let first = hash.find(probe, &keys);
         first
             .into_iter()
@@ -401,7 +414,7 @@ impl RecordPart {
         for (at, spots) in self.shape.shape.indexes.iter().enumerate() {
             let probe = Probe::of_hash(hash_of(spots, image));
             let keys = by_fields!(self, arena, spots, None::<&Image<'_>>);
-            let Secondary { hash, links } = &mut self.indexes[at];
+            let Secondary { hash, links, .. } = &mut self.indexes[at];
             hash.make_room(arena, probe, &keys)?;
             links.reach(arena, place.slot())?;
         }
@@ -474,12 +487,15 @@ impl RecordPart {
     }
 
     fn enter_index(&mut self, arena: &mut Arena, index: usize, place: Place) {
+        if place.slot() >= self.indexes[index].built {
+            return;
+        }
         let spots = &self.shape.shape.indexes[index];
         let cells = self.slots.cells(Dynamic(self.shape.shape.cells), place);
         let row = RowValues::new(cells, arena.view());
         let probe = Probe::of_hash(hash_of(spots, &row));
         let keys = by_fields!(self, arena, spots, Some(&row));
-        let Secondary { hash, links } = &mut self.indexes[index];
+        let Secondary { hash, links, .. } = &mut self.indexes[index];
         match hash.seek(probe, &keys) {
             Ok(first) => links.join(arena, first, place.slot()),
             Err(vacancy) => {
@@ -491,10 +507,13 @@ impl RecordPart {
     }
 
     fn leave_index(&mut self, arena: &mut Arena, index: usize, place: Place) {
+        if place.slot() >= self.indexes[index].built {
+            return;
+        }
         let spots = &self.shape.shape.indexes[index];
         let cells = self.slots.cells(Dynamic(self.shape.shape.cells), place);
         let probe = Probe::of_hash(hash_of(spots, &RowValues::new(cells, arena.view())));
-        let Secondary { hash, links } = &mut self.indexes[index];
+        let Secondary { hash, links, .. } = &mut self.indexes[index];
         match links.leave(arena, place.slot()) {
             Left::Other => {}
             Left::Last => {
@@ -743,6 +762,100 @@ impl RecordPart {
     /// What tells whether a record is still the one it was, unchanged: its slot and header.
     pub(crate) fn version(&self, place: Place) -> (u32, u64) {
         (place.slot(), self.slots.header(place))
+    }
+
+    /// Adds an index, the last one of `shape`, which has no records yet: see [`build`](Self::build).
+    pub(crate) fn add_index(
+        &mut self,
+        arena: &mut Arena,
+        shape: Arc<RecordShape>,
+    ) -> Result<(), ArenaFull> {
+        arena.prepare(0)?;
+        let serial = shape.index_serials.last().copied().unwrap_or_default();
+        let hash = HashIndex::new(arena, serial, self.len())?;
+        let links = Links::new(serial, self.slots.slab_shift());
+        self.indexes.push(Secondary {
+            hash,
+            links,
+            built: 0,
+        });
+        self.shape = shape;
+        Ok(())
+    }
+
+    /// Enters the records of so many more slots into the index that was added last; says how many slots
+    /// are left. Others may change records between two calls.
+    pub(crate) fn build(&mut self, arena: &mut Arena, slots: u32) -> Result<u32, ArenaFull> {
+        let Some(index) = self.indexes.len().checked_sub(1) else {
+            return Ok(0);
+        };
+        let end = self.slots.next();
+        let from = self.indexes[index].built.min(end);
+        let to = from.saturating_add(slots).min(end);
+        for slot in from..to {
+            arena.prepare(0)?;
+            let place = self.slots.place(slot);
+            let row = self.values(arena, place);
+            let probe = Probe::of_hash(hash_of(&self.shape.shape.key, &row));
+            // Also one that is reserved for a transaction, which will not enter it any more.
+            if self.key.refers(probe, slot) {
+                let spots = &self.shape.shape.indexes[index];
+                let probe = Probe::of_hash(hash_of(spots, &row));
+                let keys = by_fields!(self, arena, spots, None::<&Image<'_>>);
+                let Secondary { hash, links, .. } = &mut self.indexes[index];
+                hash.make_room(arena, probe, &keys)?;
+                links.reach(arena, slot)?;
+                self.indexes[index].built = slot + 1;
+                self.enter_index(arena, index, place);
+            }
+            self.indexes[index].built = slot + 1;
+            if arena.is_scope_long() {
+                self.end_scope(arena);
+            }
+        }
+        if to == end {
+            self.indexes[index].built = u32::MAX;
+        }
+        self.end_scope(arena);
+        Ok(end - to)
+    }
+
+    /// Indexes beside the key's.
+    pub(crate) fn indexes(&self) -> usize {
+        self.indexes.len()
+    }
+
+    /// Drops an index; `shape` is without it.
+    pub(crate) fn drop_index(&mut self, arena: &mut Arena, index: usize, shape: Arc<RecordShape>) {
+        let Secondary {
+            mut hash, links, ..
+        } = self.indexes.remove(index);
+        self.shape = shape;
+        hash.release(arena);
+        links.release(arena);
+        self.end_scope(arena);
+    }
+
+    /// Copies all records into another part, whose records have more fields: those of `template`.
+    pub(crate) fn copy_into(
+        &self,
+        arena: &mut Arena,
+        other: &mut Self,
+        template: &[u64],
+    ) -> Result<(), Error> {
+        let (template, _) = Image::split(template).ok_or(Error::KeyShape)?;
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        for place in self.scan(0..u32::MAX) {
+            old.clear();
+            new.clear();
+            super::write_row(self.shape(), &self.values(arena, place), &mut old);
+            let (image, _) = Image::split(&old).ok_or(Error::KeyShape)?;
+            image.extend(self.shape(), &template, other.shape(), &mut new);
+            let (image, _) = Image::split(&new).ok_or(Error::KeyShape)?;
+            other.insert(arena, &image, &mut crate::table::Single)?;
+        }
+        other.end_scope(arena);
+        Ok(())
     }
 
     #[inline]

@@ -243,6 +243,54 @@ impl RecordSchema {
         Some(format!("the table has no index {:?}", new.name))
     }
 
+    /// What keeps a table of these records from becoming one of others: see
+    /// [`Engine::alter_records`](crate::Engine::alter_records).
+    pub(crate) fn hindrance(&self, other: &Self) -> Option<String> {
+        let unique = |schema: &Self| -> Vec<IndexSchema> {
+            let indexes = schema.indexes.iter();
+            let unique = indexes.filter(|index| index.kind == IndexKind::Unique);
+            unique.cloned().collect()
+        };
+        if unique(self) != unique(other) {
+            return Some(
+                "unique indexes are made with their table: dump it and load it".to_owned(),
+            );
+        }
+        let prefix = Self {
+            fields: other
+                .fields
+                .iter()
+                .take(self.fields.len())
+                .cloned()
+                .collect(),
+            indexes: self.indexes.clone(),
+            ..other.clone()
+        };
+        self.difference(&prefix)
+    }
+
+    /// Takes the further fields of another schema, of which this one is a beginning.
+    pub(crate) fn take_fields(&mut self, other: &Self) {
+        let further = other.fields.iter().skip(self.fields.len());
+        self.fields.extend(further.cloned());
+    }
+
+    /// Adds an index; its number among those that shards keep.
+    pub(crate) fn push_index(&mut self, index: IndexSchema) -> usize {
+        self.indexes.push(index);
+        let local = self.indexes.iter();
+        local.filter(|index| index.kind == IndexKind::Hash).count() - 1
+    }
+
+    /// Takes an index away; the number it had among those that shards keep.
+    pub(crate) fn remove_index(&mut self, index: &IndexSchema) -> Option<usize> {
+        let at = self.indexes.iter().position(|other| other == index)?;
+        let before = self.indexes[..at].iter();
+        let number = before.filter(|index| index.kind == IndexKind::Hash).count();
+        self.indexes.remove(at);
+        Some(number)
+    }
+
     /// Whether a table can hold such records.
     pub(crate) fn check(&self) -> Result<(), TableError> {
         let names = self.fields.iter().map(|field| &field.name);

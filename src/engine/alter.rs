@@ -1,0 +1,271 @@
+//! Changing what the records of a table are: more fields, more or fewer indexes.
+//!
+//! # Fields
+//! A table with more fields is a copy, made shard by shard, each in one stop; the manifest then names
+//! the copy instead of the original, so a crash leaves the one or the other.
+//!
+//! # Indexes
+//! An index is built while others work: some slots at a time, and whoever changes a record enters it
+//! where its slot is done already. It is in the manifest once it is whole.
+
+use std::sync::Arc;
+
+use super::directory::StoredTable;
+use super::registry::{Registry, TableSchema};
+use super::{Engine, check_outside, entry_tables};
+use crate::error::{Error, TableError};
+use crate::id::TableKey;
+use crate::limits::BUILD_SLOTS;
+use crate::shard::{Content, TableShape};
+use crate::table::{IndexKind, IndexSchema, Record, RecordSchema, RecordShape, Records, Shape};
+
+/// How far a long change has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Units done: slots of records.
+    pub done: u64,
+    /// Units in all.
+    pub total: u64,
+}
+
+impl Engine {
+    /// Gives a table of records the fields and indexes of another type, and tells how far it has come.
+    ///
+    /// Fields may be added at the end; in the records that are there they have the values that they have
+    /// in `template`. Hash indexes may be added and dropped; the key, the other fields and unique indexes
+    /// stay as they are. While an index is built others work on; a table that gets more fields is copied,
+    /// each shard in one stop, and needs room for both. Old handles of a table that has more fields, or
+    /// fewer indexes, find nothing afterwards.
+    pub fn alter_records<R: Record>(
+        &self,
+        name: &str,
+        template: &R,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<Records<R>, TableError> {
+        check_outside()?;
+        let wanted = R::schema();
+        wanted.check()?;
+        let key = self.registry.alter(name, |key, schema| {
+            let TableSchema::Records(schema) = schema else {
+                return Err(differs::<R>(name, "the table has rows, not records"));
+            };
+            if let Some(difference) = schema.hindrance(&wanted) {
+                return Err(differs::<R>(name, &difference));
+            }
+            let mut table = self.stored(name, key, schema);
+            let mut key = key;
+            for index in schema.indexes() {
+                if index.kind == IndexKind::Hash && !wanted.indexes().contains(index) {
+                    key = self.drop_index(key, &mut table, index)?;
+                }
+            }
+            if wanted.fields().len() > schema.fields().len() {
+                key = self.add_fields(key, &mut table, &wanted, template)?;
+            }
+            for index in wanted.indexes() {
+                if !schema.indexes().contains(index) {
+                    self.add_index(key, &mut table, index, &mut progress)?;
+                }
+            }
+            // The order of the indexes is the program's own.
+            Ok((key, table.schema.clone(), key))
+        })?;
+        let uniques = entry_tables(name, &wanted)
+            .map(|(entries, _)| Ok(self.registry.find(&entries)?.0))
+            .collect::<Result<Vec<TableKey>, TableError>>()?;
+        let (_, schema) = self.registry.find(name)?;
+        let TableSchema::Records(schema) = schema else {
+            return Err(TableError::Missing(name.to_owned()));
+        };
+        Ok(Records::new(key, name, &schema, &uniques))
+    }
+
+    /// A table, as the manifest has it.
+    fn stored(&self, name: &str, key: TableKey, schema: &RecordSchema) -> StoredTable {
+        let directory = self.directory.as_ref();
+        directory
+            .and_then(|directory| directory.table(name))
+            .unwrap_or_else(|| StoredTable {
+                name: name.to_owned(),
+                serial: key.stamp,
+                schema: TableSchema::Records(schema.clone()),
+                index_serials: vec![key.stamp; Shape::new(schema).indexes.len()],
+            })
+    }
+
+    fn note_altered(&self, table: &StoredTable) -> Result<(), TableError> {
+        match &self.directory {
+            None => Ok(()),
+            Some(directory) => directory.replace(table.clone()),
+        }
+    }
+
+    fn drop_index(
+        &self,
+        key: TableKey,
+        table: &mut StoredTable,
+        index: &IndexSchema,
+    ) -> Result<TableKey, TableError> {
+        let TableSchema::Records(schema) = &mut table.schema else {
+            return Ok(key);
+        };
+        let Some(number) = schema.remove_index(index) else {
+            return Ok(key);
+        };
+        table.index_serials.remove(number);
+        let shape = record_shape(table);
+        self.note_altered(table)?;
+        // Old handles know the indexes by other numbers.
+        let new = TableKey {
+            stamp: Registry::next_stamp(),
+            ..key
+        };
+        self.ask_every_shard(move |shard| {
+            if let Ok((part, arena)) = shard.catalog.records(key) {
+                part.drop_index(arena, number, Arc::clone(&shape));
+            }
+            shard.catalog.restamp(key, new);
+        })?;
+        Ok(new)
+    }
+
+    fn add_index(
+        &self,
+        key: TableKey,
+        table: &mut StoredTable,
+        index: &IndexSchema,
+        progress: &mut impl FnMut(Progress),
+    ) -> Result<(), TableError> {
+        let serial = self.next_serials(key, 1)?;
+        let TableSchema::Records(schema) = &mut table.schema else {
+            return Ok(());
+        };
+        let number = schema.push_index(index.clone());
+        table.index_serials.extend(serial);
+        let shape = record_shape(table);
+        let added = Arc::clone(&shape);
+        let failed = self.each_shard(move |shard| {
+            let (part, arena) = shard.catalog.records(key)?;
+            part.add_index(arena, Arc::clone(&added))?;
+            part.end_scope(arena);
+            Ok(())
+        });
+        let built = failed.and_then(|_| self.build(key, progress));
+        if built.is_ok() {
+            return self.note_altered(table);
+        }
+        if let TableSchema::Records(schema) = &mut table.schema {
+            schema.remove_index(index);
+        }
+        table.index_serials.truncate(number);
+        let shape = record_shape(table);
+        self.ask_every_shard(move |shard| {
+            if let Ok((part, arena)) = shard.catalog.records(key)
+                && part.indexes() > number
+            {
+                part.drop_index(arena, number, Arc::clone(&shape));
+            }
+        })?;
+        built
+    }
+
+    /// Builds the index that was added last, in every shard.
+    fn build(&self, key: TableKey, progress: &mut impl FnMut(Progress)) -> Result<(), TableError> {
+        let mut total = 0;
+        loop {
+            let left = self.each_shard(move |shard| {
+                let (part, arena) = shard.catalog.records(key)?;
+                Ok(part.build(arena, BUILD_SLOTS)?)
+            })?;
+            let left: u64 = left.into_iter().map(u64::from).sum();
+            total = total.max(left);
+            let done = total - left;
+            progress(Progress { done, total });
+            if left == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn add_fields<R: Record>(
+        &self,
+        key: TableKey,
+        table: &mut StoredTable,
+        wanted: &RecordSchema,
+        template: &R,
+    ) -> Result<TableKey, TableError> {
+        let TableSchema::Records(schema) = &mut table.schema else {
+            return Ok(key);
+        };
+        schema.take_fields(wanted);
+        let mut serials = self.next_serials(key, 1 + table.index_serials.len())?;
+        table.serial = serials.remove(0);
+        table.index_serials = serials;
+        let mut words = Vec::new();
+        let own = Shape::new(wanted);
+        crate::table::Codec::new(&own)
+            .write(template, &mut words)
+            .map_err(|error| TableError::Template(error.to_string()))?;
+        let new = TableKey {
+            stamp: Registry::next_stamp(),
+            ..key
+        };
+        let shape = TableShape {
+            key: new,
+            serial: table.serial,
+            content: Content::Records(record_shape(table)),
+        };
+        let words: Arc<[u64]> = words.into();
+        let copied = self
+            .each_shard(move |shard| {
+                if !shard.is_unclaimed() {
+                    return Err(Error::Conflict { tries: 1 });
+                }
+                let index = shard.index;
+                shard.catalog.copy_records(key, &shape, index, &words)
+            })
+            .and_then(|_| self.note_altered(table));
+        let is_kept = copied.is_ok();
+        self.ask_every_shard(move |shard| shard.catalog.settle_copy(key, is_kept))?;
+        copied.map(|()| new)
+    }
+
+    /// As [`ask_every_shard`](Self::ask_every_shard), where a shard may fail.
+    fn each_shard<T: Send + 'static>(
+        &self,
+        question: impl Fn(&mut crate::shard::Shard) -> Result<T, Error> + Send + Sync + Clone + 'static,
+    ) -> Result<Vec<T>, TableError> {
+        let answers = self.ask_every_shard(question)?;
+        answers
+            .into_iter()
+            .enumerate()
+            .map(|(shard, answer)| {
+                answer.map_err(|error| match error {
+                    Error::ArenaFull(full) => TableError::ArenaFull { shard, full },
+                    Error::Conflict { .. } => TableError::Busy { shard },
+                    Error::TableGone => TableError::Closed,
+                    other => TableError::Storage(other.to_string()),
+                })
+            })
+            .collect()
+    }
+}
+
+fn differs<R>(name: &str, difference: &str) -> TableError {
+    TableError::Shape {
+        table: name.to_owned(),
+        row: std::any::type_name::<R>().to_owned(),
+        difference: difference.to_owned(),
+    }
+}
+
+fn record_shape(table: &StoredTable) -> Arc<RecordShape> {
+    let shape = match &table.schema {
+        TableSchema::Records(schema) => Shape::new(schema),
+        TableSchema::Rows(_) => Shape::new(&RecordSchema::new()),
+    };
+    Arc::new(RecordShape {
+        shape,
+        index_serials: table.index_serials.clone(),
+    })
+}

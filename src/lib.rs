@@ -1,8 +1,9 @@
 //! A NUMA-aware, shard-per-core, embedded transactional database engine.
 //!
 //! # Where to begin
-//! [`Engine::builder`] opens an engine, [`Engine::create_table`] makes a [`Table`], and a
-//! [`Session`] has the [`Verbs`]. Code that is to run beside its rows is shipped with
+//! [`Engine::builder`] opens an engine in memory, [`Engine::open`] one whose rows live in files;
+//! [`Engine::create_table`] makes a [`Table`] of 8-byte columns, [`Engine::create_records`] a table of
+//! [`Records`] with texts and indexes; and a [`Session`] has the [`Verbs`]. Code that is to run beside its rows is shipped with
 //! [`Verbs::on`] (one transaction) or [`Engine::spawn`] (long work). Tasks of an executor have an
 //! [`AsyncSession`]. What the shards do is told by [`Engine::stats`].
 //!

@@ -23,6 +23,7 @@ pub mod memory;
 pub mod oracle;
 pub mod peers;
 pub mod peers_bench;
+pub mod persist;
 pub mod random;
 pub mod reference;
 pub mod region;

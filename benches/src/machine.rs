@@ -105,6 +105,11 @@ pub fn resident_bytes() -> u64 {
     number(&field("/proc/self/smaps_rollup", "Rss")).unwrap_or(0) * 1024
 }
 
+/// Most resident memory this process ever had, in bytes.
+pub fn peak_resident_bytes() -> u64 {
+    number(&field("/proc/self/status", "VmHWM")).unwrap_or(0) * 1024
+}
+
 /// A cache line's round trip as a report says it.
 pub fn describe_line(trip: Option<&Summary>) -> String {
     match trip {

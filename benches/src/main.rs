@@ -1,10 +1,10 @@
-//! The bench command: `ancile-bench completedb`, `sweep`, `peers`, `line`, `memory`.
+//! The bench command: `ancile-bench completedb`, `sweep`, `peers`, `persist`, `line`, `memory`.
 
 use std::process::ExitCode;
 
 use ancile_benches::failure::Failure;
 use ancile_benches::{
-    completedb, latency, line, machine, memory, peers_bench, sweep, transactions,
+    completedb, latency, line, machine, memory, peers_bench, persist, sweep, transactions,
 };
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -31,6 +31,11 @@ enum Bench {
     Count(sweep::count::Options),
     /// The same workload on other stores, in turns with the engine.
     Peers(peers_bench::Options),
+    /// A phone book in maps and stores, next to the figures published for Persist.
+    Persist(persist::Options),
+    /// One contestant's turn at the phone book, in a process of its own.
+    #[command(hide = true)]
+    PersistTurn(persist::turn::Options),
     /// Bytes a row, and the longest insert while a table grows.
     Memory(memory::Options),
     /// Transactions over two shards, beside those that stay in one.
@@ -61,6 +66,8 @@ fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Sweep(options) => sweep::run(&options),
         Bench::Count(options) => sweep::count::run(&options),
         Bench::Peers(options) => peers_bench::run(&options),
+        Bench::Persist(options) => persist::run(&options),
+        Bench::PersistTurn(options) => persist::turn::run(&options),
         Bench::Memory(options) => memory::run(&options),
         Bench::Transactions(options) => transactions::run(&options),
         Bench::Latency(options) => latency::run(&options),

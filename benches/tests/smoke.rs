@@ -1,6 +1,6 @@
 //! Every bench at smoke size: the workload code of the full runs, every answer compared with a model.
 
-use ancile_benches::{completedb, peers_bench};
+use ancile_benches::{completedb, peers_bench, persist};
 use clap::Parser;
 
 #[derive(Debug, Parser)]
@@ -26,4 +26,10 @@ fn single_calls_of_completedb_agree_with_the_model() {
 fn every_peer_agrees_with_the_model() {
     let line = Line::<peers_bench::Options>::parse_from(["peers", "--smoke"]);
     peers_bench::run(&line.options).unwrap();
+}
+
+#[test]
+fn every_phone_book_holds_and_gives_back_what_was_stored() {
+    let line = Line::<persist::Options>::parse_from(["persist", "--smoke"]);
+    persist::run(&line.options).unwrap();
 }

@@ -26,6 +26,13 @@ mod id;
 mod index;
 #[cfg(feature = "internals")]
 pub mod internals;
+#[cfg(all(test, not(loom)))]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "tested on its own, before shards write to it"
+)]
+mod journal;
 mod limits;
 mod ring;
 mod session;

@@ -45,7 +45,8 @@ mod transaction;
 
 pub use ancile_topology as topology;
 pub use engine::{
-    Durability, Engine, EngineBuilder, HotId, HotRow, Progress, ShardStats, Stats, TableInfo, Task,
+    Durability, Engine, EngineBuilder, HotId, HotRow, Progress, ShardStats, Stats, TableInfo,
+    TableSchema, Task,
 };
 pub use error::{ArenaFull, Error, OpenError, Result, TableError};
 pub use id::{DirectId, RowId, ShardIndex, SurrogateId};

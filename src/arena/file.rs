@@ -32,8 +32,6 @@ pub(crate) struct ArenaFile {
 pub(crate) struct Opened {
     pub(crate) arena: Arena,
     pub(crate) entries: Vec<Entry>,
-    /// An interrupted scope was undone.
-    pub(crate) was_interrupted: bool,
 }
 
 /// A file was refused.
@@ -92,7 +90,7 @@ impl ArenaFile {
         map.ensure(0, Head::BYTES as u64)
             .map_err(self.io("given its first blocks"))?;
         Head::at(map.address(0)).create(self.identity);
-        self.finish(map, Ledger::new(), &[], Vec::new(), false)
+        self.finish(map, Ledger::new(), &[], Vec::new())
     }
 
     /// Opens the file, undoing what was interrupted.
@@ -133,25 +131,23 @@ impl ArenaFile {
             }
             Some(_) => {}
         }
-        let was_interrupted = self.undo(head, map.address(0), bytes)?;
+        self.undo(head, map.address(0), bytes)?;
         let (ledger, entries, own) =
             Ledger::read(&map, bytes).map_err(|reason| self.damaged(reason))?;
-        self.finish(map, ledger, &own, entries, was_interrupted)
+        self.finish(map, ledger, &own, entries)
     }
 
-    /// Undoes what an interrupted process has left; says whether there was anything.
-    fn undo(&self, head: Head, base: NonNull<u8>, bytes: u64) -> Result<bool, FileError> {
+    /// Undoes what an interrupted process has left.
+    fn undo(&self, head: Head, base: NonNull<u8>, bytes: u64) -> Result<(), FileError> {
         let Some(boot) = head.unclosed() else {
-            return Ok(false);
+            return Ok(());
         };
         if boot != boot_id() && !self.is_salvage {
             return Err(FileError::NeedsSalvage {
                 path: self.path.clone(),
             });
         }
-        let is_interrupted = head.undo_active() != 0;
-        Trace::undo(base, bytes).map_err(|reason| self.damaged(reason))?;
-        Ok(is_interrupted)
+        Trace::undo(base, bytes).map_err(|reason| self.damaged(reason))
     }
 
     fn finish(
@@ -160,7 +156,6 @@ impl ArenaFile {
         ledger: Ledger,
         own: &[Extent],
         entries: Vec<Entry>,
-        was_interrupted: bool,
     ) -> Result<Opened, FileError> {
         let bound = map.bytes() as u64;
         let used = entries.iter().map(|entry| entry.extent);
@@ -188,11 +183,7 @@ impl ArenaFile {
             prefaulted: 0,
             log: Some(Box::new(log)),
         };
-        Ok(Opened {
-            arena,
-            entries,
-            was_interrupted,
-        })
+        Ok(Opened { arena, entries })
     }
 }
 

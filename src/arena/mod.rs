@@ -344,11 +344,6 @@ impl Arena {
         self.extents.bound()
     }
 
-    /// Bytes of the file below, if there is one.
-    pub(crate) fn file_bytes(&self) -> Option<u64> {
-        self.is_logged().then(|| self.map.file_bytes())
-    }
-
     /// What the system answered when the arena was bound.
     pub(crate) fn binding(&self) -> &Binding {
         self.map.binding()

@@ -263,6 +263,31 @@ impl EngineBuilder {
             patience,
             turn: AtomicUsize::new(0),
         };
+        let failure = self.raise(&mut engine, &contents, patience, resident_patience);
+        // On a failure, dropping the engine ends the shards that did start.
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        engine.registry = contents.registry;
+        engine.resolve()?;
+        if contents.creates
+            && let Some(directory) = &engine.directory
+        {
+            directory.complete()?;
+        }
+        Ok(engine)
+    }
+}
+
+impl EngineBuilder {
+    /// Starts every shard's thread, and waits until each has its memory; the first failure, if any.
+    fn raise(
+        &self,
+        engine: &mut Engine,
+        contents: &Contents,
+        patience: Patience,
+        resident_patience: Patience,
+    ) -> Option<OpenError> {
         let mut rising: Vec<Rising> = Vec::new();
         let mut failure = None;
         for seat in &engine.plan.seats {
@@ -298,18 +323,7 @@ impl EngineBuilder {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        // On a failure, dropping the engine ends the shards that did start.
-        if let Some(error) = failure {
-            return Err(error);
-        }
-        engine.registry = contents.registry;
-        engine.resolve()?;
-        if contents.creates
-            && let Some(directory) = &engine.directory
-        {
-            directory.complete()?;
-        }
-        Ok(engine)
+        failure
     }
 }
 

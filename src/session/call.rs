@@ -79,10 +79,8 @@ where
     E: From<Error> + Send,
 {
     let own = host.own();
-    let mut shipped: Vec<(ShardIndex, Box<Shipped<F, Result<T, E>>>)> = calls
-        .into_iter()
-        .map(|(shard, closure)| (shard, Box::new(Shipped::new(closure, reach))))
-        .collect();
+    let ship = |(shard, closure)| (shard, Box::new(Shipped::new(closure, reach)));
+    let mut shipped: Vec<_> = calls.into_iter().map(ship).collect();
     let mut guard = Calls {
         link,
         pending: Vec::new(),

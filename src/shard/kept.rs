@@ -184,7 +184,7 @@ impl Shard {
         }
         let arena = self.catalog.arena();
         arena.prepare(0)?;
-        let number = (ticket.shard as u32) << 20 | ticket.number / DECIDED;
+        let number = ((ticket.shard as u32) << 20) | (ticket.number / DECIDED);
         let extent = arena.allocate(PAGE_BYTES, ExtentUse::new(0, ExtentKind::Decided, number))?;
         let address = arena.address(extent);
         // SAFETY: the extent is a page of ours.

@@ -390,6 +390,11 @@ impl<'a, R: Record> LocalRecords<'a, R> {
             .map(move |place| codec.load(part.values(arena, place)))
     }
 
+    /// Bytes of this table's records with their texts, and of its indexes, in this shard.
+    pub fn bytes(&self) -> (u64, u64) {
+        self.inner.part.bytes()
+    }
+
     /// Records of this shard.
     pub fn count(&self) -> u64 {
         self.inner.count()

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use ancile::{
-    Engine, Error, Isolation, Records, Schema, Session, SurrogateId, TableError, Timestamp,
-    TransactionOptions, Verbs,
+    Engine, Error, Isolation, RecordVerbs, Records, Schema, Session, SurrogateId, TableError,
+    Timestamp, TransactionOptions, TransactionRecords, Verbs,
 };
 
 use super::database::{Place, settings};
@@ -53,7 +53,7 @@ fn person(name: u64, seed: u64) -> Person {
     Person {
         name: format!(
             "Person #{name}{}",
-            if name % 5 == 0 {
+            if name.is_multiple_of(5) {
                 " of a long and noble house"
             } else {
                 ""
@@ -61,13 +61,13 @@ fn person(name: u64, seed: u64) -> Person {
         ),
         address: text(seed),
         telephone: format!("07886 {}", seed % 23),
-        picture: (seed % 3 == 0).then(|| text(seed ^ 99).into_bytes()),
-        born: (seed % 4 > 0).then_some(1900 + (seed % 7) as i64),
+        picture: seed.is_multiple_of(3).then(|| text(seed ^ 99).into_bytes()),
+        born: (!seed.is_multiple_of(4)).then_some(1900 + (seed % 7) as i64),
         seen: Timestamp {
             micros: seed as i64,
         },
         height: seed as f64 / 7.0,
-        is_listed: seed % 2 == 0,
+        is_listed: seed.is_multiple_of(2),
         visits: seed,
     }
 }
@@ -237,6 +237,45 @@ fn closures_that_fail_leave_records_and_texts_as_they_were() {
     assert!(after[0] < before[0] + (1 << 20), "{before:?} {after:?}");
 }
 
+/// Changes one record in a transaction, and in the map as it will be.
+fn change_one(
+    people: &mut TransactionRecords<'_, '_, Session, Person>,
+    next: &mut Model,
+    random: u64,
+) -> Result<(), Error> {
+    let new = person(random % 80, random >> 5);
+    let old = next.get(&new.name).cloned();
+    assert_eq!(people.get(&new.name)?, old);
+    let verb = random >> 60 & 3;
+    match verb {
+        0 => assert_eq!(
+            people.insert(&new).err(),
+            old.is_some().then_some(Error::DuplicateKey)
+        ),
+        1 => assert_eq!(people.upsert(&new)?, old.is_some()),
+        2 => assert_eq!(
+            people.update(&new.name, |person| person.address = text(random))?,
+            old.is_some()
+        ),
+        _ => assert_eq!(people.delete(&new.name)?, old.is_some()),
+    }
+    let after = match (verb, old) {
+        (0, Some(old)) => Some(old),
+        (0, None) | (1, _) => Some(new.clone()),
+        (2, old) => old.map(|old| Person {
+            address: text(random),
+            ..old
+        }),
+        _ => None,
+    };
+    assert_eq!(people.get(&new.name)?, after);
+    match after {
+        Some(after) => drop(next.insert(new.name, after)),
+        None => drop(next.remove(&new.name)),
+    }
+    Ok(())
+}
+
 #[test]
 fn transactions_over_shards_change_all_records_or_none() {
     let place = Place::new("records-transactions");
@@ -261,37 +300,8 @@ fn transactions_over_shards_change_all_records_or_none() {
             session.transaction_with(TransactionOptions::new(isolation), |transaction| {
                 next.clone_from(&model);
                 for number in 0..5 {
-                    let random = mix(round << 8 | number);
-                    let new = person(random % 80, random >> 5);
-                    let old = next.get(&new.name).cloned();
                     let mut people = transaction.records(&records);
-                    assert_eq!(people.get(&new.name)?, old);
-                    match random >> 60 & 3 {
-                        0 => assert_eq!(
-                            people.insert(&new).err(),
-                            old.is_some().then_some(Error::DuplicateKey)
-                        ),
-                        1 => assert_eq!(people.upsert(&new)?, old.is_some()),
-                        2 => assert_eq!(
-                            people.update(&new.name, |person| person.address = text(random))?,
-                            old.is_some()
-                        ),
-                        _ => assert_eq!(people.delete(&new.name)?, old.is_some()),
-                    }
-                    let after = match (random >> 60 & 3, old) {
-                        (0, Some(old)) => Some(old),
-                        (0, None) | (1, _) => Some(new.clone()),
-                        (2, old) => old.map(|old| Person {
-                            address: text(random),
-                            ..old
-                        }),
-                        _ => None,
-                    };
-                    assert_eq!(people.get(&new.name)?, after);
-                    match after {
-                        Some(after) => drop(next.insert(new.name, after)),
-                        None => drop(next.remove(&new.name)),
-                    }
+                    change_one(&mut people, &mut next, mix(round << 8 | number))?;
                 }
                 let [count] = transaction
                     .select(&counts, SurrogateId(1))?
@@ -408,6 +418,21 @@ fn clash(model: &BTreeMap<String, Traveller>, new: &Traveller) -> Option<Error> 
     })
 }
 
+/// Whether each traveller is found by its own values, and nobody else.
+fn check_found(
+    travellers: &mut RecordVerbs<'_, Session, Traveller>,
+    model: &BTreeMap<String, Traveller>,
+) {
+    for traveller in model.values() {
+        let found = travellers.find("place", (traveller.row, traveller.seat));
+        assert_eq!(found.unwrap(), std::slice::from_ref(traveller));
+        if let Some(passport) = &traveller.passport {
+            let found = travellers.find("passport", passport).unwrap();
+            assert_eq!(found, std::slice::from_ref(traveller));
+        }
+    }
+}
+
 #[test]
 fn unique_values_are_unique_over_all_shards_and_find_their_record() {
     let place = Place::new("unique");
@@ -462,14 +487,7 @@ fn unique_values_are_unique_over_all_shards_and_find_their_record() {
                 }
             }
         }
-        for traveller in model.values() {
-            let found = travellers.find("place", (traveller.row, traveller.seat));
-            assert_eq!(found.unwrap(), std::slice::from_ref(traveller));
-            if let Some(passport) = &traveller.passport {
-                let found = travellers.find("passport", passport).unwrap();
-                assert_eq!(found, std::slice::from_ref(traveller));
-            }
-        }
+        check_found(&mut travellers, &model);
         assert_eq!(travellers.find("passport", "nobody's").unwrap(), []);
         assert_eq!(travellers.count().unwrap(), model.len() as u64);
         let error = session

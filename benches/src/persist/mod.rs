@@ -26,7 +26,7 @@ pub mod lmdb;
 pub mod maps;
 #[cfg(feature = "mariadb")]
 pub mod mariadb;
-
+pub mod ours;
 pub mod published;
 pub mod redb_store;
 pub mod roster;
@@ -48,6 +48,9 @@ use crate::team;
 use job::Job;
 use roster::{Choice, Durability, Files, Kind, Places, ROSTER, Spec};
 use turn::Turn;
+
+/// Rows that the engine is asked at a time, where it is asked in batches.
+const ROWS_PER_BATCH: usize = 256;
 
 /// What the largest of the maps takes for a row, with room to spare.
 const ROW_BYTES: u64 = 500;
@@ -280,10 +283,10 @@ fn measure(
 fn entries(options: &Options, rows: u64, indexes: u8) -> Vec<Entry> {
     let mut entries = Vec::new();
     for spec in ROSTER {
-        let is_wanted = options.peers.contains(&spec.choice);
+        let is_wanted = spec.choice == Choice::Ours || options.peers.contains(&spec.choice);
         let promises_too_little = spec.kind == Kind::Store && spec.durability < options.durability;
         let mut rows_max = match spec.kind {
-            Kind::Map => u64::MAX,
+            Kind::Map | Kind::Batched => u64::MAX,
             Kind::Store => options.store_rows,
             Kind::Server => options.server_rows,
         };
@@ -295,6 +298,7 @@ fn entries(options: &Options, rows: u64, indexes: u8) -> Vec<Entry> {
         }
         let batches = match spec.kind {
             Kind::Store => &options.batch[..],
+            Kind::Batched => &[ROWS_PER_BATCH][..],
             Kind::Map | Kind::Server => &[1],
         };
         entries.extend(batches.iter().map(|batch| Entry {

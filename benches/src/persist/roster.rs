@@ -7,13 +7,63 @@ use clap::{Args, ValueEnum};
 use super::book::Contestant;
 use super::job::Job;
 use super::maps::{BrownPair, HashPair, TreePair};
+use super::ours::{self, Way};
 use super::{lmdb, redb_store, sqlite};
 use crate::failure::Failure;
 
 /// The contestants, in the order in which they take turns. All others are compared with the first one.
 ///
-/// This is the place of the engine's own: before all others.
 pub const ROSTER: &[Spec] = &[
+    Spec {
+        code: "ancile-batches",
+        name: "Ancile, session, batches",
+        choice: Choice::Ours,
+        kind: Kind::Batched,
+        durability: Durability::Process,
+        setting: "one shard, files in memory",
+        files: Files::Memory,
+        make: |place, job| ours::make(Some(place), Way::Batches, job),
+    },
+    Spec {
+        code: "ancile-resident",
+        name: "Ancile, in the shard",
+        choice: Choice::Ours,
+        kind: Kind::Map,
+        durability: Durability::Process,
+        setting: "one shard, files in memory",
+        files: Files::Memory,
+        make: |place, job| ours::make(Some(place), Way::Resident, job),
+    },
+    Spec {
+        code: "ancile-calls",
+        name: "Ancile, session, calls",
+        choice: Choice::Ours,
+        kind: Kind::Map,
+        durability: Durability::Process,
+        setting: "one shard, files in memory",
+        files: Files::Memory,
+        make: |place, job| ours::make(Some(place), Way::Calls, job),
+    },
+    Spec {
+        code: "ancile-batches-memory",
+        name: "Ancile, batches, volatile",
+        choice: Choice::Ours,
+        kind: Kind::Batched,
+        durability: Durability::None,
+        setting: "one shard",
+        files: Files::None,
+        make: |_, job| ours::make(None, Way::Batches, job),
+    },
+    Spec {
+        code: "ancile-resident-memory",
+        name: "Ancile, in the shard, volatile",
+        choice: Choice::Ours,
+        kind: Kind::Map,
+        durability: Durability::None,
+        setting: "one shard",
+        files: Files::None,
+        make: |_, job| ours::make(None, Way::Resident, job),
+    },
     Spec {
         code: "hashmap",
         name: "HashMap pair",
@@ -184,6 +234,9 @@ impl Spec {
 /// Stores to compare with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Choice {
+    /// The engine, whether asked for or not.
+    #[value(skip)]
+    Ours,
     /// HashMap pair and BTreeMap pair of the standard library.
     Std,
     /// hashbrown pair with its own hasher.
@@ -201,8 +254,10 @@ pub enum Choice {
 /// What a contestant is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Plain maps in memory.
+    /// Plain maps in memory, and what is asked as they are.
     Map,
+    /// The engine, asked many rows at a time.
+    Batched,
     /// A transactional store in this process.
     Store,
     /// A store that is asked through a socket.
@@ -214,6 +269,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Map => "map",
+            Self::Batched => "batched",
             Self::Store => "store",
             Self::Server => "server",
         }

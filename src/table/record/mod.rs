@@ -2,12 +2,16 @@
 //!
 //! [`shape`] says what a record is and where its fields lie; [`image`] is a record on its way;
 //! [`part`] keeps the records of one shard, their longer texts in [`text`], those with the same value
-//! of an index in [`links`].
+//! of an index in [`links`]. They are changed at once ([`change`]) or in two steps, with a decision
+//! between them ([`proposed`]).
 
+mod change;
+mod growth;
 mod handle;
 mod image;
 mod links;
 mod part;
+mod proposed;
 mod shape;
 mod text;
 mod typed;

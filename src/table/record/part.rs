@@ -1,37 +1,34 @@
-//! The records of one table in one shard: find, insert, update, delete.
-//!
-//! # Order of a change
-//! First what can fail: room in the indexes, the texts' memory, a slot. Then what cannot: cells, index
-//! entries, the row's life. So an operation that returns an error has changed nothing.
+//! The records of one table in one shard: opened, found, told of.
 //!
 //! # Transactions
-//! [`RecordImages`] is told what was there before; texts that a transaction replaces or removes stay
-//! where they are until it commits, so that undoing only puts their places back.
+//! [`BeforeImages`](crate::table::BeforeImages) are told what was there before; texts that a transaction
+//! replaces or removes stay where they are until it commits, so that undoing only puts their places
+//! back.
 
 use std::sync::Arc;
 
-use super::image::{Image, TextCell, Values, are_equal, hash_of};
-use super::links::{Left, Links};
+use super::image::{TextCell, Values, are_equal, hash_of};
+use super::links::Links;
 use super::shape::{Shape, Spot};
 use super::text::Texts;
 use crate::arena::{Arena, Entry, ExtentKind, View};
-use crate::error::{ArenaFull, Error};
+use crate::error::ArenaFull;
 use crate::id::{DirectId, ShardIndex};
 use crate::index::{HashIndex, Keys, Probe};
 use crate::table::slots::Slots;
 use crate::table::stored::{Stored, of_kind};
-use crate::table::{BeforeImages, Dynamic, PartName, Place};
+use crate::table::{Dynamic, PartName, Place};
 
 /// A shard's part of a table of records.
 pub(crate) struct RecordPart {
     stored: Option<Stored>,
     pub(super) slots: Slots,
-    texts: Texts,
-    shape: Arc<RecordShape>,
-    key: HashIndex,
-    indexes: Vec<Secondary>,
+    pub(super) texts: Texts,
+    pub(super) shape: Arc<RecordShape>,
+    pub(super) key: HashIndex,
+    pub(super) indexes: Vec<Secondary>,
     /// The cells of the row at hand.
-    cells: Vec<u64>,
+    pub(super) cells: Vec<u64>,
 }
 
 /// A table of records, as its shards are told of it.
@@ -43,11 +40,11 @@ pub(crate) struct RecordShape {
 }
 
 /// An index beside the key's.
-struct Secondary {
-    hash: HashIndex,
-    links: Links,
+pub(super) struct Secondary {
+    pub(super) hash: HashIndex,
+    pub(super) links: Links,
     /// Slots below this are in it; the others are not yet.
-    built: u32,
+    pub(super) built: u32,
 }
 
 impl Secondary {
@@ -90,12 +87,12 @@ impl Values for RowValues<'_> {
 }
 
 /// The rows of a table by some of their fields; what is looked for, if anything is.
-struct ByFields<'a, V> {
-    slots: &'a Slots,
-    view: View,
-    spots: &'a [Spot],
-    cells: usize,
-    wanted: Option<&'a V>,
+pub(super) struct ByFields<'a, V> {
+    pub(super) slots: &'a Slots,
+    pub(super) view: View,
+    pub(super) spots: &'a [Spot],
+    pub(super) cells: usize,
+    pub(super) wanted: Option<&'a V>,
 }
 
 impl<V> ByFields<'_, V> {
@@ -139,6 +136,7 @@ macro_rules! by_fields {
         }
     };
 }
+pub(super) use by_fields;
 
 impl RecordPart {
     /// No records yet.
@@ -295,11 +293,6 @@ impl RecordPart {
         self.slots.id(place)
     }
 
-    /// The record that a direct id names.
-    pub(crate) fn find_id(&self, id: DirectId) -> Option<Place> {
-        self.slots.find(id)
-    }
-
     /// The record with this key.
     #[inline]
     pub(crate) fn find(&self, arena: &Arena, hash: u64, wanted: &impl Values) -> Option<Place> {
@@ -347,521 +340,5 @@ impl RecordPart {
     pub(crate) fn scan(&self, slots: std::ops::Range<u32>) -> impl Iterator<Item = Place> {
         (slots.start..slots.end.min(self.slots.next()))
             .filter_map(|slot| self.slots.find_slot(slot))
-    }
-
-    /// Bytes that undoing the change of a record may need before-images of.
-    pub(crate) fn record_bytes(&self) -> usize {
-        let Shape { cells, texts, .. } = &self.shape.shape;
-        2 * cells * 8 + (1 + texts.len() + self.indexes.len()) * 256
-    }
-
-    /// Bytes that before-images of a change may take, beside what every change may.
-    fn change_bytes(&self, image: &Image<'_>) -> usize {
-        self.slots.stride() + 2 * size_of_val(image.cells()) + (1 + self.indexes.len()) * 256
-    }
-
-    /// Adds a record; [`Error::DuplicateKey`] if there is one with its key.
-    pub(crate) fn insert<B: BeforeImages>(
-        &mut self,
-        arena: &mut Arena,
-        image: &Image<'_>,
-        images: &mut B,
-    ) -> Result<Place, Error> {
-        self.begin::<B>(arena);
-        arena.prepare(self.change_bytes(image))?;
-        let hash = hash_of(&self.shape.shape.key, image);
-        let probe = Probe::of_hash(hash);
-        let keys = by_fields!(self, arena, &self.shape.shape.key, Some(image));
-        if self.key.seek(probe, &keys).is_ok() {
-            return Err(Error::DuplicateKey);
-        }
-        let place = self.slots.reserve(arena)?;
-        if let Err(full) = self.make_ready(arena, probe, place, image) {
-            self.slots.give_back(arena, place);
-            return Err(full.into());
-        }
-        let width = Dynamic(self.shape.shape.cells);
-        self.slots
-            .cells_mut(width, place)
-            .copy_from_slice(&self.cells);
-        self.slots.enliven(place, None);
-        self.enter(arena, probe, place);
-        images.inserted(place.slot());
-        Ok(place)
-    }
-
-    /// Gets all that an insert needs: room in the indexes, and the row's cells with its texts' places.
-    fn make_ready(
-        &mut self,
-        arena: &mut Arena,
-        probe: Probe,
-        place: Place,
-        image: &Image<'_>,
-    ) -> Result<(), ArenaFull> {
-        let keys = by_fields!(self, arena, &self.shape.shape.key, None::<&Image<'_>>);
-        self.key.make_room(arena, probe, &keys)?;
-        self.make_room(arena, place, image)?;
-        self.take_texts(arena, image, None)
-    }
-
-    /// Room in every index for a record with these values.
-    fn make_room(
-        &mut self,
-        arena: &mut Arena,
-        place: Place,
-        image: &Image<'_>,
-    ) -> Result<(), ArenaFull> {
-        for (at, spots) in self.shape.shape.indexes.iter().enumerate() {
-            let probe = Probe::of_hash(hash_of(spots, image));
-            let keys = by_fields!(self, arena, spots, None::<&Image<'_>>);
-            let Secondary { hash, links, .. } = &mut self.indexes[at];
-            hash.make_room(arena, probe, &keys)?;
-            links.reach(arena, place.slot())?;
-        }
-        Ok(())
-    }
-
-    /// Fills `cells` with an image's, its texts copied into the arena, but for those that the row at
-    /// `old` has already.
-    fn take_texts(
-        &mut self,
-        arena: &mut Arena,
-        image: &Image<'_>,
-        old: Option<Place>,
-    ) -> Result<(), ArenaFull> {
-        let Shape { cells, texts, .. } = &self.shape.shape;
-        self.cells.clear();
-        self.cells.extend_from_slice(&image.cells()[..*cells]);
-        for (at, &cell) in texts.iter().enumerate() {
-            let TextCell::Long { length, .. } =
-                TextCell::read([self.cells[cell], self.cells[cell + 1]])
-            else {
-                continue;
-            };
-            if let Some(old) = old {
-                let row = self.slots.cells(Dynamic(*cells), old);
-                let same = row[cell + 1] == self.cells[cell + 1]
-                    && arena.view().with(row[cell], length, |old| {
-                        image.with_text(cell, |new| old == new)
-                    });
-                if same {
-                    self.cells[cell] = row[cell];
-                    continue;
-                }
-            }
-            match image.with_text(cell, |text| self.texts.add(arena, text)) {
-                Ok(place) => self.cells[cell] = place,
-                Err(full) => {
-                    for &cell in &texts[..at] {
-                        let kept = old.map(|old| self.slots.cells(Dynamic(*cells), old)[cell]);
-                        let new = [self.cells[cell], self.cells[cell + 1]];
-                        if let TextCell::Long { place, .. } = TextCell::read(new)
-                            && kept != Some(place)
-                        {
-                            self.texts.remove(arena, place);
-                        }
-                    }
-                    return Err(full);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Enters a record into all indexes, which have room.
-    fn enter(&mut self, arena: &mut Arena, probe: Probe, place: Place) {
-        self.enter_key(arena, probe, place);
-        for index in 0..self.indexes.len() {
-            self.enter_index(arena, index, place);
-        }
-    }
-
-    fn enter_key(&mut self, arena: &mut Arena, probe: Probe, place: Place) {
-        let cells = self.slots.cells(Dynamic(self.shape.shape.cells), place);
-        let row = RowValues::new(cells, arena.view());
-        let keys = by_fields!(self, arena, &self.shape.shape.key, Some(&row));
-        if let Err(vacancy) = self.key.seek(probe, &keys) {
-            let added = self.key.insert(arena, probe, vacancy, place.slot(), &keys);
-            debug_assert!(added.is_ok(), "room was made before");
-        }
-    }
-
-    fn enter_index(&mut self, arena: &mut Arena, index: usize, place: Place) {
-        if place.slot() >= self.indexes[index].built {
-            return;
-        }
-        let spots = &self.shape.shape.indexes[index];
-        let cells = self.slots.cells(Dynamic(self.shape.shape.cells), place);
-        let row = RowValues::new(cells, arena.view());
-        let probe = Probe::of_hash(hash_of(spots, &row));
-        let keys = by_fields!(self, arena, spots, Some(&row));
-        let Secondary { hash, links, .. } = &mut self.indexes[index];
-        match hash.seek(probe, &keys) {
-            Ok(first) => links.join(arena, first, place.slot()),
-            Err(vacancy) => {
-                let added = hash.insert(arena, probe, vacancy, place.slot(), &keys);
-                debug_assert!(added.is_ok(), "room was made before");
-                links.begin(arena, place.slot());
-            }
-        }
-    }
-
-    fn leave_index(&mut self, arena: &mut Arena, index: usize, place: Place) {
-        if place.slot() >= self.indexes[index].built {
-            return;
-        }
-        let spots = &self.shape.shape.indexes[index];
-        let cells = self.slots.cells(Dynamic(self.shape.shape.cells), place);
-        let probe = Probe::of_hash(hash_of(spots, &RowValues::new(cells, arena.view())));
-        let Secondary { hash, links, .. } = &mut self.indexes[index];
-        match links.leave(arena, place.slot()) {
-            Left::Other => {}
-            Left::Last => {
-                hash.remove(arena, probe, place.slot());
-            }
-            Left::First { next } => {
-                hash.rename(arena, probe, place.slot(), next);
-            }
-        }
-    }
-
-    /// Replaces a record by another one with the same key.
-    pub(crate) fn update<B: BeforeImages>(
-        &mut self,
-        arena: &mut Arena,
-        place: Place,
-        image: &Image<'_>,
-        images: &mut B,
-    ) -> Result<(), Error> {
-        self.begin::<B>(arena);
-        arena.prepare(self.change_bytes(image))?;
-        if !are_equal(&self.shape.shape.key, &self.values(arena, place), image) {
-            return Err(Error::KeyChanged);
-        }
-        self.make_room(arena, place, image)?;
-        self.take_texts(arena, image, Some(place))?;
-        let width = Dynamic(self.shape.shape.cells);
-        let changed: Vec<usize> = (0..self.indexes.len())
-            .filter(|&index| {
-                let spots = &self.shape.shape.indexes[index];
-                !are_equal(spots, &self.values(arena, place), image)
-            })
-            .collect();
-        for &index in &changed {
-            self.leave_index(arena, index, place);
-        }
-        self.slots.before_row(arena, place);
-        let header = self.slots.header(place);
-        images.updating(place.slot(), header, self.slots.cells(width, place));
-        self.slots.touch(place);
-        let gone = self.replace_cells(place);
-        for &index in &changed {
-            self.enter_index(arena, index, place);
-        }
-        for text in gone {
-            if B::HOLDS_SLOTS {
-                images.retired(text);
-            } else {
-                self.texts.remove(arena, text);
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts `cells` into a row; the places of texts that only the old cells have.
-    fn replace_cells(&mut self, place: Place) -> Vec<u64> {
-        let Shape { cells, texts, .. } = &self.shape.shape;
-        let row = self.slots.cells_mut(Dynamic(*cells), place);
-        let gone = texts
-            .iter()
-            .filter_map(|&cell| match TextCell::read([row[cell], row[cell + 1]]) {
-                TextCell::Long { place, .. } => (self.cells[cell] != place).then_some(place),
-                TextCell::Short { .. } => None,
-            })
-            .collect();
-        row.copy_from_slice(&self.cells);
-        gone
-    }
-
-    /// Removes a record.
-    pub(crate) fn delete<B: BeforeImages>(
-        &mut self,
-        arena: &mut Arena,
-        place: Place,
-        images: &mut B,
-    ) {
-        self.begin::<B>(arena);
-        let hash = hash_of(&self.shape.shape.key, &self.values(arena, place));
-        self.key.remove(arena, Probe::of_hash(hash), place.slot());
-        for index in 0..self.indexes.len() {
-            self.leave_index(arena, index, place);
-        }
-        images.deleted(place.slot(), self.slots.header(place));
-        self.slots.kill(arena, place);
-        if !B::HOLDS_SLOTS {
-            self.free(arena, place);
-        }
-    }
-
-    /// Lets later inserts have the slot and the texts of a record that was removed.
-    fn free(&mut self, arena: &mut Arena, place: Place) {
-        self.free_texts(arena, place);
-        self.slots.give_back(arena, place);
-    }
-
-    fn free_texts(&mut self, arena: &mut Arena, place: Place) {
-        let row = self.slots.cells(Dynamic(self.shape.shape.cells), place);
-        for &cell in &self.shape.shape.texts {
-            if let TextCell::Long { place, .. } = TextCell::read([row[cell], row[cell + 1]]) {
-                self.texts.remove(arena, place);
-            }
-        }
-    }
-
-    /// As above, once the transaction commits that has removed the record in a slot.
-    pub(crate) fn free_slot(&mut self, arena: &mut Arena, slot: u32) {
-        self.free(arena, self.slots.place(slot));
-    }
-
-    /// Lets others have the memory of a text that a transaction has replaced, once it commits.
-    pub(crate) fn free_text(&mut self, arena: &mut Arena, place: u64) {
-        self.texts.remove(arena, place);
-    }
-
-    /// Undoes an insert.
-    pub(crate) fn undo_insert(&mut self, arena: &mut Arena, slot: u32) {
-        self.delete(arena, self.slots.place(slot), &mut crate::table::Together);
-    }
-
-    /// Undoes an update.
-    pub(crate) fn undo_update(&mut self, arena: &mut Arena, slot: u32, header: u64, cells: &[u64]) {
-        let place = self.slots.place(slot);
-        for index in 0..self.indexes.len() {
-            self.leave_index(arena, index, place);
-        }
-        self.slots.before_row(arena, place);
-        self.slots.restore(place, header);
-        self.cells.clear();
-        self.cells.extend_from_slice(cells);
-        for text in self.replace_cells(place) {
-            self.texts.remove(arena, text);
-        }
-        for index in 0..self.indexes.len() {
-            self.enter_index(arena, index, place);
-        }
-    }
-
-    /// Undoes a delete whose slot was held.
-    pub(crate) fn undo_delete(&mut self, arena: &mut Arena, slot: u32, header: u64) {
-        let place = self.slots.place(slot);
-        let hash = hash_of(&self.shape.shape.key, &self.values(arena, place));
-        self.enter(arena, Probe::of_hash(hash), place);
-        self.slots.revive(arena, place, header);
-    }
-
-    /// Reserves all that a new record needs, and writes it, but nobody finds it before
-    /// [`confirm`](Self::confirm), which cannot fail.
-    pub(crate) fn reserve(&mut self, arena: &mut Arena, image: &Image<'_>) -> Result<Place, Error> {
-        arena.prepare(self.change_bytes(image))?;
-        let probe = Probe::of_hash(hash_of(&self.shape.shape.key, image));
-        let keys = by_fields!(self, arena, &self.shape.shape.key, Some(image));
-        if self.key.seek(probe, &keys).is_ok() {
-            return Err(Error::DuplicateKey);
-        }
-        let place = self.slots.reserve(arena)?;
-        if let Err(full) = self.make_ready(arena, probe, place, image) {
-            self.slots.give_back(arena, place);
-            return Err(full.into());
-        }
-        let width = Dynamic(self.shape.shape.cells);
-        self.slots
-            .cells_mut(width, place)
-            .copy_from_slice(&self.cells);
-        self.enter(arena, probe, place);
-        Ok(place)
-    }
-
-    /// Makes a reserved record a living one.
-    pub(crate) fn confirm(&mut self, arena: &mut Arena, place: Place) {
-        self.slots.confirm(arena, place);
-    }
-
-    /// Takes a reservation back.
-    pub(crate) fn cancel(&mut self, arena: &mut Arena, place: Place) {
-        let hash = hash_of(&self.shape.shape.key, &self.values(arena, place));
-        self.key.remove(arena, Probe::of_hash(hash), place.slot());
-        for index in 0..self.indexes.len() {
-            self.leave_index(arena, index, place);
-        }
-        self.free_texts(arena, place);
-        self.slots.cancel(arena, place);
-    }
-
-    /// The place of a reserved record, if it is one still.
-    pub(crate) fn find_reserved(&self, id: DirectId) -> Option<Place> {
-        self.slots.find_reserved(id)
-    }
-
-    /// Gets all that replacing a record by an image needs, and makes the image's cells those that the
-    /// row will have: the places of its texts are the arena's then.
-    pub(crate) fn prepare_update(
-        &mut self,
-        arena: &mut Arena,
-        place: Place,
-        words: &mut [u64],
-    ) -> Result<(), Error> {
-        let Some((image, _)) = Image::split(words) else {
-            return Err(Error::KeyShape);
-        };
-        arena.prepare(self.change_bytes(&image))?;
-        self.make_room(arena, place, &image)?;
-        self.take_texts(arena, &image, Some(place))?;
-        Image::cells_mut(words)[..self.cells.len()].copy_from_slice(&self.cells);
-        Ok(())
-    }
-
-    /// Gives a record the cells that were prepared.
-    pub(crate) fn apply_update(&mut self, arena: &mut Arena, place: Place, cells: &[u64]) {
-        let width = Dynamic(self.shape.shape.cells);
-        for index in 0..self.indexes.len() {
-            self.leave_index(arena, index, place);
-        }
-        self.slots.before_row(arena, place);
-        self.slots.touch(place);
-        self.cells.clear();
-        self.cells.extend_from_slice(&cells[..width.0]);
-        for text in self.replace_cells(place) {
-            self.texts.remove(arena, text);
-        }
-        for index in 0..self.indexes.len() {
-            self.enter_index(arena, index, place);
-        }
-    }
-
-    /// Gives back the texts of cells that were prepared and will not be used.
-    pub(crate) fn abandon_update(&mut self, arena: &mut Arena, place: Place, cells: &[u64]) {
-        let row = self.slots.cells(Dynamic(self.shape.shape.cells), place);
-        for &cell in &self.shape.shape.texts {
-            if let TextCell::Long { place, .. } = TextCell::read([cells[cell], cells[cell + 1]])
-                && row[cell] != place
-            {
-                self.texts.remove(arena, place);
-            }
-        }
-    }
-
-    pub(crate) fn is_live(&self, place: Place) -> bool {
-        self.slots.is_live(place)
-    }
-
-    /// The place of a slot that was used before.
-    pub(crate) fn place(&self, slot: u32) -> Place {
-        self.slots.place(slot)
-    }
-
-    /// What tells whether a record is still the one it was, unchanged: its slot and header.
-    pub(crate) fn version(&self, place: Place) -> (u32, u64) {
-        (place.slot(), self.slots.header(place))
-    }
-
-    /// Adds an index, the last one of `shape`, which has no records yet: see [`build`](Self::build).
-    pub(crate) fn add_index(
-        &mut self,
-        arena: &mut Arena,
-        shape: Arc<RecordShape>,
-    ) -> Result<(), ArenaFull> {
-        arena.prepare(0)?;
-        let serial = shape.index_serials.last().copied().unwrap_or_default();
-        let hash = HashIndex::new(arena, serial, self.len())?;
-        let links = Links::new(serial, self.slots.slab_shift());
-        self.indexes.push(Secondary {
-            hash,
-            links,
-            built: 0,
-        });
-        self.shape = shape;
-        Ok(())
-    }
-
-    /// Enters the records of so many more slots into the index that was added last; says how many slots
-    /// are left. Others may change records between two calls.
-    pub(crate) fn build(&mut self, arena: &mut Arena, slots: u32) -> Result<u32, ArenaFull> {
-        let Some(index) = self.indexes.len().checked_sub(1) else {
-            return Ok(0);
-        };
-        let end = self.slots.next();
-        let from = self.indexes[index].built.min(end);
-        let to = from.saturating_add(slots).min(end);
-        for slot in from..to {
-            arena.prepare(0)?;
-            let place = self.slots.place(slot);
-            let row = self.values(arena, place);
-            let probe = Probe::of_hash(hash_of(&self.shape.shape.key, &row));
-            // Also one that is reserved for a transaction, which will not enter it any more.
-            if self.key.refers(probe, slot) {
-                let spots = &self.shape.shape.indexes[index];
-                let probe = Probe::of_hash(hash_of(spots, &row));
-                let keys = by_fields!(self, arena, spots, None::<&Image<'_>>);
-                let Secondary { hash, links, .. } = &mut self.indexes[index];
-                hash.make_room(arena, probe, &keys)?;
-                links.reach(arena, slot)?;
-                self.indexes[index].built = slot + 1;
-                self.enter_index(arena, index, place);
-            }
-            self.indexes[index].built = slot + 1;
-            if arena.is_scope_long() {
-                self.end_scope(arena);
-            }
-        }
-        if to == end {
-            self.indexes[index].built = u32::MAX;
-        }
-        self.end_scope(arena);
-        Ok(end - to)
-    }
-
-    /// Indexes beside the key's.
-    pub(crate) fn indexes(&self) -> usize {
-        self.indexes.len()
-    }
-
-    /// Drops an index; `shape` is without it.
-    pub(crate) fn drop_index(&mut self, arena: &mut Arena, index: usize, shape: Arc<RecordShape>) {
-        let Secondary {
-            mut hash, links, ..
-        } = self.indexes.remove(index);
-        self.shape = shape;
-        hash.release(arena);
-        links.release(arena);
-        self.end_scope(arena);
-    }
-
-    /// Copies all records into another part, whose records have more fields: those of `template`.
-    pub(crate) fn copy_into(
-        &self,
-        arena: &mut Arena,
-        other: &mut Self,
-        template: &[u64],
-    ) -> Result<(), Error> {
-        let (template, _) = Image::split(template).ok_or(Error::KeyShape)?;
-        let (mut old, mut new) = (Vec::new(), Vec::new());
-        for place in self.scan(0..u32::MAX) {
-            old.clear();
-            new.clear();
-            super::write_row(self.shape(), &self.values(arena, place), &mut old);
-            let (image, _) = Image::split(&old).ok_or(Error::KeyShape)?;
-            image.extend(self.shape(), &template, other.shape(), &mut new);
-            let (image, _) = Image::split(&new).ok_or(Error::KeyShape)?;
-            other.insert(arena, &image, &mut crate::table::Single)?;
-        }
-        other.end_scope(arena);
-        Ok(())
-    }
-
-    #[inline]
-    fn begin<B: BeforeImages>(&mut self, arena: &mut Arena) {
-        if B::IS_ALONE && arena.is_scope_long() {
-            self.end_scope(arena);
-        }
     }
 }

@@ -237,6 +237,7 @@ impl Texts {
     }
 }
 
+#[cfg(test)]
 /// The text of so many bytes at a place; none if it cannot be one, as in a damaged file.
 pub(super) fn text(arena: &Arena, place: u64, length: usize) -> Option<&[u8]> {
     if !arena.has(place, length) {
@@ -301,7 +302,7 @@ mod tests {
         assert_eq!(block_bytes(CLASSES - 1), BLOCK_BYTES_MAX);
         for bytes in 1..=BLOCK_BYTES_MAX {
             let block = block_bytes(class_of(bytes));
-            assert!(block >= bytes && block % 8 == 0, "{bytes}");
+            assert!(block >= bytes && block.is_multiple_of(8), "{bytes}");
             assert!(bytes < 64 || block * 4 <= bytes * 5, "{bytes}: {block}");
         }
     }

@@ -1,0 +1,117 @@
+//! Changes of records in two steps: made ready while their transaction is decided, then kept or taken
+//! back.
+
+use super::image::{Image, TextCell, hash_of};
+use super::part::{ByFields, RecordPart, by_fields};
+use crate::arena::Arena;
+use crate::error::Error;
+use crate::id::DirectId;
+use crate::index::Probe;
+use crate::table::{Dynamic, Place};
+
+impl RecordPart {
+    /// Reserves all that a new record needs, and writes it, but nobody finds it before
+    /// [`confirm`](Self::confirm), which cannot fail.
+    pub(crate) fn reserve(&mut self, arena: &mut Arena, image: &Image<'_>) -> Result<Place, Error> {
+        arena.prepare(self.change_bytes(image))?;
+        let probe = Probe::of_hash(hash_of(&self.shape.shape.key, image));
+        let keys = by_fields!(self, arena, &self.shape.shape.key, Some(image));
+        if self.key.seek(probe, &keys).is_ok() {
+            return Err(Error::DuplicateKey);
+        }
+        let place = self.slots.reserve(arena)?;
+        if let Err(full) = self.make_ready(arena, probe, place, image) {
+            self.slots.give_back(arena, place);
+            return Err(full.into());
+        }
+        let width = Dynamic(self.shape.shape.cells);
+        self.slots
+            .cells_mut(width, place)
+            .copy_from_slice(&self.cells);
+        self.enter(arena, probe, place);
+        Ok(place)
+    }
+
+    /// Makes a reserved record a living one.
+    pub(crate) fn confirm(&mut self, arena: &mut Arena, place: Place) {
+        self.slots.confirm(arena, place);
+    }
+
+    /// Takes a reservation back.
+    pub(crate) fn cancel(&mut self, arena: &mut Arena, place: Place) {
+        let hash = hash_of(&self.shape.shape.key, &self.values(arena, place));
+        self.key.remove(arena, Probe::of_hash(hash), place.slot());
+        for index in 0..self.indexes.len() {
+            self.leave_index(arena, index, place);
+        }
+        self.free_texts(arena, place);
+        self.slots.cancel(arena, place);
+    }
+
+    /// The place of a reserved record, if it is one still.
+    pub(crate) fn find_reserved(&self, id: DirectId) -> Option<Place> {
+        self.slots.find_reserved(id)
+    }
+
+    /// Gets all that replacing a record by an image needs, and makes the image's cells those that the
+    /// row will have: the places of its texts are the arena's then.
+    pub(crate) fn prepare_update(
+        &mut self,
+        arena: &mut Arena,
+        place: Place,
+        words: &mut [u64],
+    ) -> Result<(), Error> {
+        let Some((image, _)) = Image::split(words) else {
+            return Err(Error::KeyShape);
+        };
+        arena.prepare(self.change_bytes(&image))?;
+        self.make_room(arena, place, &image)?;
+        self.take_texts(arena, &image, Some(place))?;
+        Image::cells_mut(words)[..self.cells.len()].copy_from_slice(&self.cells);
+        Ok(())
+    }
+
+    /// Gives a record the cells that were prepared.
+    pub(crate) fn apply_update(&mut self, arena: &mut Arena, place: Place, cells: &[u64]) {
+        let width = Dynamic(self.shape.shape.cells);
+        for index in 0..self.indexes.len() {
+            self.leave_index(arena, index, place);
+        }
+        self.slots.before_row(arena, place);
+        self.slots.touch(place);
+        self.cells.clear();
+        self.cells.extend_from_slice(&cells[..width.0]);
+        for text in self.replace_cells(place) {
+            self.texts.remove(arena, text);
+        }
+        for index in 0..self.indexes.len() {
+            self.enter_index(arena, index, place);
+        }
+    }
+
+    /// Gives back the texts of cells that were prepared and will not be used.
+    pub(crate) fn abandon_update(&mut self, arena: &mut Arena, place: Place, cells: &[u64]) {
+        let row = self.slots.cells(Dynamic(self.shape.shape.cells), place);
+        for &cell in &self.shape.shape.texts {
+            if let TextCell::Long { place, .. } = TextCell::read([cells[cell], cells[cell + 1]])
+                && row[cell] != place
+            {
+                self.texts.remove(arena, place);
+            }
+        }
+    }
+
+    pub(crate) fn is_live(&self, place: Place) -> bool {
+        self.slots.is_live(place)
+    }
+
+    /// The place of a slot that was used before.
+    pub(crate) fn place(&self, slot: u32) -> Place {
+        self.slots.place(slot)
+    }
+
+    /// What tells whether a record is still the one it was, unchanged: its slot and header.
+    pub(crate) fn version(&self, place: Place) -> (u32, u64) {
+        (place.slot(), self.slots.header(place))
+    }
+}

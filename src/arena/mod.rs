@@ -22,7 +22,7 @@
 //! What was obtained is read back page by page, never assumed ([`Arena::placement`]).
 //!
 //! # Files
-//! An arena may live in a [`file`]. Then every change is told before it happens ([`Arena::before`]), so
+//! An arena may live in a [`file`](mod@file). Then every change is told before it happens ([`Arena::before`]), so
 //! that a crash leaves either all or nothing of a [scope](trace), and every extent is entered in a
 //! [`ledger`], from which the arena is opened again, at whatever address.
 

@@ -357,7 +357,7 @@ pub(crate) fn write_row(shape: &Shape, row: &RowValues<'_>, words: &mut Vec<u64>
 
 /// Declares a struct whose fields are those of a record, and makes it a [`Record`].
 ///
-/// Fields are `u64`, `i64`, `f64`, `bool`, [`Timestamp`](crate::Timestamp), `String`, `Vec<u8>`, or an
+/// Fields are `u64`, `i64`, `f64`, `bool`, [`Timestamp`], `String`, `Vec<u8>`, or an
 /// `Option` of one of them. `key(..)` names the fields of the key, `hash_index name(..)` and
 /// `unique_index name(..)` an index over fields, as the methods of [`RecordSchema`] of the same names.
 ///

@@ -204,6 +204,11 @@ pub enum TableError {
     /// The engine is closed.
     #[error("the engine is closed")]
     Closed,
+    /// The engine belongs to the process that this one was forked from.
+    #[error(
+        "the engine belongs to the process that this one was forked from: open another one here"
+    )]
+    Forked,
 }
 
 /// An operation failed. It changed nothing, unless the variant says otherwise; of a batch, others may
@@ -214,6 +219,12 @@ pub enum Error {
     /// The engine is closed, or closed while the operation was under way (then it may have happened).
     #[error("the engine is closed")]
     Closed,
+    /// The engine belongs to the process that this one was forked from, and works on there. A child can
+    /// open engines of its own: a database, once its parent has closed it.
+    #[error(
+        "the engine belongs to the process that this one was forked from: open another one here"
+    )]
+    Forked,
     /// The table was dropped, or the handle belongs to another engine. Open it again.
     #[error("the table of this handle is gone: it was dropped, or belongs to another engine")]
     TableGone,

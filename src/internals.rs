@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicUsize;
 
 use crate::arena::{Arena, Heap, MapOptions};
 use crate::error::Result;
+use crate::fork::Home;
 use crate::id::{DirectId, TableKey};
 use crate::index::{HashIndex, Keys, Probe};
 use crate::ring::{Consumer, Producer, ring};
@@ -159,6 +160,7 @@ impl Tick {
             block_operations: 64,
             lane_requests: 4,
             clock: Arc::new(|| 0),
+            home: Home::here(),
             open: AtomicUsize::new(1),
         });
         let heap = Heap::new(None, 1 << 20);

@@ -22,6 +22,7 @@
 mod arena;
 mod engine;
 mod error;
+mod fork;
 mod id;
 mod index;
 #[cfg(feature = "internals")]

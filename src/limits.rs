@@ -42,7 +42,10 @@ pub(crate) const ARENA_BYTES_MIN: u64 = 4 << 20;
 
 /// Before-images that any one operation may leave beside those of its rows: those of index entries,
 /// heads and extents.
-pub(crate) const SCOPE_BYTES_MIN: usize = 64 << 10;
+pub(crate) const SCOPE_BYTES_MIN: usize = if cfg!(test) { 8 << 10 } else { 64 << 10 };
+
+/// Before-images of a scope after which it ends as soon as it may.
+pub(crate) const SCOPE_BYTES_LONG: usize = if cfg!(test) { 256 } else { 1 << 20 };
 
 /// How far ahead of its use a row's memory is asked for. Two independent schedules (rolling window,
 /// 64-operation batch) are fastest between 24 and 48 on the processors measured.

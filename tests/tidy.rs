@@ -2,7 +2,7 @@
 //! Comments and tests are not read. Paths are named one by one: `crate::{..}` is a breach.
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 /// Rooms of `src/`, and the rooms that they may name besides themselves.
-const ROOMS: &str = "lib limits sync ->
+const ROOMS: &str = "lib limits sync fork ->
     id error -> limits
     ring -> limits sync
     arena journal -> id limits error
@@ -10,8 +10,8 @@ const ROOMS: &str = "lib limits sync ->
     table -> id limits error arena index
     transaction -> id limits error sync arena table journal
     shard -> id limits error ring arena index journal table transaction
-    session -> id limits error ring table transaction shard
-    engine simulation internals -> id limits error ring arena index journal table transaction shard session
+    session -> id limits error fork ring table transaction shard
+    engine simulation internals -> id limits error fork ring arena index journal table transaction shard session
     main command -> command";
 /// Rooms that are stepped from outside, and the parts of `std` that they must therefore not name.
 const STEPPED: [&str; 4] = ["index", "table", "transaction", "shard"];

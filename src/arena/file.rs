@@ -176,6 +176,8 @@ impl ArenaFile {
             debt: 0,
             released: Vec::new(),
             touched: Vec::new(),
+            #[cfg(test)]
+            shard: self.identity.shard,
         };
         let arena = Arena {
             map,

@@ -17,6 +17,12 @@ use std::ptr::NonNull;
 use crate::limits::{HUGE_PAGE_BYTES, PAGE_BYTES};
 
 pub(super) const UNDO_PIECES: usize = 24;
+/// Bytes of the first undo piece.
+pub(super) const UNDO_BYTES_FIRST: usize = if cfg!(test) {
+    32 << 10
+} else {
+    Head::BYTES - PAGE_BYTES
+};
 pub(super) const LEDGER_PIECES: usize = 24;
 
 const MAGIC: [u8; 16] = *b"ancile arena\r\n\x1a\0";
@@ -110,7 +116,7 @@ impl Head {
         set!(self, check)(self.sum());
         set!(self, undo[0])(UndoPiece {
             offset: PAGE_BYTES as u64,
-            bytes: (Self::BYTES - PAGE_BYTES) as u64,
+            bytes: UNDO_BYTES_FIRST as u64,
             used: 0,
         });
         set!(self, state)(STATE_CLEAN);

@@ -147,6 +147,12 @@ impl Map {
         map.prepare(&options);
         // A child of a fork must not write into the file; it finds no memory there.
         map.advise(0, map.bytes, libc::MADV_DONTFORK);
+        #[cfg(test)]
+        if access == Access::Shared {
+            let address = map.whole.as_ptr().expose_provenance();
+            let mapped = (address, map.whole_bytes, file.as_raw_fd());
+            FILES.with_borrow_mut(|files| files.push(mapped));
+        }
         map.file = (access == Access::Shared).then(|| MappedFile {
             file,
             bytes,
@@ -474,8 +480,34 @@ pub(crate) fn current_pu() -> Option<u32> {
 
 impl Drop for Map {
     fn drop(&mut self) {
+        #[cfg(test)]
+        FILES.with_borrow_mut(|files| {
+            files.retain(|(address, ..)| *address != self.whole.addr().get())
+        });
         // SAFETY: the mapping is ours and nothing refers to it once its owner is dropped.
         unsafe { libc::munmap(self.whole.as_ptr().cast(), self.whole_bytes) };
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Mappings of files that this thread has made, and the files.
+    static FILES: std::cell::RefCell<Vec<(usize, usize, libc::c_int)>> =
+        const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Takes away all of this thread's mappings of files it writes to, as the end of a process does.
+///
+/// # Safety
+/// Their arenas are never used again, not even dropped.
+#[cfg(test)]
+pub(crate) unsafe fn unmap_files() {
+    for (address, bytes, file) in FILES.take() {
+        // SAFETY: by the contract.
+        unsafe {
+            libc::munmap(ptr::with_exposed_provenance_mut(address), bytes);
+            libc::close(file);
+        }
     }
 }
 

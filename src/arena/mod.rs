@@ -26,12 +26,15 @@
 //! that a crash leaves either all or nothing of a [scope](trace), and every extent is entered in a
 //! [`ledger`], from which the arena is opened again, at whatever address.
 
+#[cfg(test)]
+pub(crate) mod crash;
 mod extents;
 mod file;
 mod head;
 mod heap;
 mod ledger;
 mod map;
+pub(crate) mod mutant;
 mod prefetch;
 mod trace;
 mod view;
@@ -49,7 +52,10 @@ pub(crate) use heap::Heap;
 use ledger::Ledger;
 pub(crate) use ledger::{Entry, ExtentKind, ExtentUse};
 use map::Map;
+#[cfg(test)]
+pub(crate) use map::unmap_files;
 pub(crate) use map::{Access, Binding, MapError, MapOptions, Pages, current_pu};
+use mutant::Mutant;
 pub(crate) use prefetch::{prefetch, prefetch_range};
 use trace::Trace;
 pub(crate) use view::View;
@@ -80,6 +86,8 @@ struct Log {
     released: Vec<Extent>,
     /// Owners whose heads have to be saved at the end of the scope.
     touched: Vec<u32>,
+    #[cfg(test)]
+    shard: u32,
 }
 
 impl Arena {
@@ -155,7 +163,11 @@ impl Arena {
             None => self.extents.release(extent),
             Some(log) => {
                 log.ledger.remove(&self.map, &mut log.trace, extent);
-                log.released.push(extent);
+                if mutant::is(Mutant::ReusedTooSoon) {
+                    self.extents.release(extent);
+                } else {
+                    log.released.push(extent);
+                }
             }
         }
     }
@@ -271,6 +283,11 @@ impl Arena {
         log.touched.clear();
         log.debt = 0;
         let pieces = log.trace.end();
+        #[cfg(test)]
+        {
+            crash::tell(crash::Moment::Ended(log.shard));
+            crash::tell(crash::Moment::Between);
+        }
         if !log.released.is_empty() || pieces.is_some() {
             let released = log.released.drain(..);
             for extent in released.chain(pieces.into_iter().flatten()) {
@@ -342,6 +359,13 @@ impl Arena {
     /// The bound.
     pub(crate) fn bound_bytes(&self) -> u64 {
         self.extents.bound()
+    }
+
+    /// Owners of extents in use, one for each extent.
+    #[cfg(test)]
+    pub(crate) fn owners(&self) -> Vec<u32> {
+        let ledger = self.log.as_ref().map(|log| &log.ledger);
+        ledger.map_or_else(Vec::new, Ledger::owners)
     }
 
     /// What the system answered when the arena was bound.

@@ -22,9 +22,12 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
 
+#[cfg(test)]
+use super::crash;
 use super::extents::Extent;
-use super::head::{Head, UNDO_PIECES};
-use crate::limits::PAGE_BYTES;
+use super::head::{Head, UNDO_BYTES_FIRST, UNDO_PIECES};
+use super::mutant::{self, Mutant};
+use crate::limits::{PAGE_BYTES, SCOPE_BYTES_LONG};
 
 const WORD: usize = size_of::<u64>();
 /// Words of one record at most.
@@ -50,7 +53,7 @@ impl Trace {
     pub(super) fn new(base: NonNull<u8>) -> Result<Self, String> {
         let head = Head::at(base);
         let (offset, bytes) = head.undo_piece(0);
-        let first = (PAGE_BYTES as u64, (Head::BYTES - PAGE_BYTES) as u64);
+        let first = (PAGE_BYTES as u64, UNDO_BYTES_FIRST as u64);
         if (offset, bytes) != first {
             return Err("the first undo piece is not where it belongs".to_owned());
         }
@@ -68,6 +71,8 @@ impl Trace {
     /// Keeps the words of a range that is about to change.
     #[inline]
     pub(super) fn before(&mut self, offset: u64, bytes: usize) {
+        #[cfg(test)]
+        crash::tell(crash::Moment::Between);
         let first = offset as usize & !(WORD - 1);
         let words = (offset as usize + bytes).next_multiple_of(WORD) - first;
         let words = words / WORD;
@@ -83,8 +88,8 @@ impl Trace {
     #[inline]
     fn keep(&mut self, first: usize, words: usize) {
         let bytes = words * WORD;
-        if self.room < bytes + WORD {
-            self.turn(bytes + WORD);
+        if self.room < bytes + WORD && !self.turn(bytes + WORD) {
+            return;
         }
         // SAFETY: the range lies in the arena; the piece, which is no part of any extent that may
         // change, has room for the words and their header.
@@ -111,12 +116,18 @@ impl Trace {
 
     /// Tells of memory that held nothing in use and was written: there is nothing to put back.
     #[inline]
-    pub(super) fn fresh(&mut self, _offset: u64, _bytes: usize) {}
+    pub(super) fn fresh(&mut self, _offset: u64, _bytes: usize) {
+        #[cfg(test)]
+        crash::tell(crash::Moment::Between);
+    }
 
-    /// Opens a scope, or goes on to the next piece.
+    /// Opens a scope, or goes on to the next piece; false if nothing is to be kept.
     #[cold]
     #[inline(never)]
-    fn turn(&mut self, needed: usize) {
+    fn turn(&mut self, needed: usize) -> bool {
+        if mutant::keeps_nothing() {
+            return false;
+        }
         let mut next = if self.is_open() { self.piece + 1 } else { 0 };
         while self
             .pieces
@@ -132,6 +143,7 @@ impl Trace {
             "a scope keeps no more before-images than it made room for"
         );
         self.begin(next);
+        true
     }
 
     fn begin(&mut self, piece: usize) {
@@ -141,6 +153,8 @@ impl Trace {
         // SAFETY: a field of the head, which only this trace writes.
         unsafe { self.used.write_volatile(0) };
         compiler_fence(Ordering::Release);
+        #[cfg(test)]
+        crash::tell(crash::Moment::Between);
         self.head.set_undo_active(piece as u64 + 1);
         compiler_fence(Ordering::Release);
         // SAFETY: pieces lie in the arena.
@@ -154,10 +168,10 @@ impl Trace {
         self.head.undo_active() != 0
     }
 
-    /// Whether half of the first piece is used.
+    /// Whether much of the first piece is used.
     #[inline]
     pub(super) fn is_long(&self) -> bool {
-        self.is_open() && (self.piece > 0 || self.room < Head::BYTES / 2)
+        self.is_open() && (self.piece > 0 || self.room < UNDO_BYTES_FIRST - SCOPE_BYTES_LONG)
     }
 
     /// The length of a further piece that is needed so that `bytes` more can be kept.
@@ -199,6 +213,8 @@ impl Trace {
     /// Ends the scope: its changes stay. Gives back the pieces that only it needed.
     pub(super) fn end(&mut self) -> Option<Vec<Extent>> {
         if self.is_open() {
+            #[cfg(test)]
+            crash::tell(crash::Moment::Between);
             compiler_fence(Ordering::Release);
             self.head.set_undo_active(0);
             compiler_fence(Ordering::Release);
@@ -232,6 +248,9 @@ impl Trace {
 
     fn undo_piece(base: NonNull<u8>, bytes: u64, offset: usize, used: usize) -> Result<(), String> {
         let mut end = used;
+        if mutant::is(Mutant::UndoForwards) {
+            Self::turn_round(base, offset, used);
+        }
         while end > 0 {
             // SAFETY: the piece lies in the file, and `end` within the piece, at least one word.
             let header = unsafe { base.add(offset + end - WORD).cast::<u64>().read() };
@@ -249,5 +268,21 @@ impl Trace {
             }
         }
         Ok(())
+    }
+
+    /// Turns the records of a piece round, each whole: a fault of tests.
+    #[cold]
+    fn turn_round(base: NonNull<u8>, offset: usize, used: usize) {
+        // SAFETY: the piece was written by this process's own test.
+        let words: &mut [u64] = unsafe {
+            std::slice::from_raw_parts_mut(base.add(offset).cast().as_ptr(), used / WORD)
+        };
+        let (mut turned, mut end) = (Vec::new(), words.len());
+        while end > 0 {
+            let length = 1 + (words[end - 1] & 0xffff) as usize;
+            turned.extend_from_slice(&words[end - length..end]);
+            end -= length;
+        }
+        words.copy_from_slice(&turned);
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::directory::StoredTable;
 use super::registry::{Registry, TableSchema};
-use super::{Engine, check_outside, entry_tables};
+use super::{Engine, entry_tables};
 use crate::error::{Error, TableError};
 use crate::id::TableKey;
 use crate::limits::BUILD_SLOTS;
@@ -42,7 +42,7 @@ impl Engine {
         template: &R,
         mut progress: impl FnMut(Progress),
     ) -> Result<Records<R>, TableError> {
-        check_outside()?;
+        self.check_usable()?;
         let wanted = R::schema();
         wanted.check()?;
         let key = self.registry.alter(name, |key, schema| {

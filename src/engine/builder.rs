@@ -14,6 +14,7 @@ use super::registry::Registry;
 use super::thread::{Rising, ShardThread, Start};
 use crate::arena::{Access, MapOptions};
 use crate::error::OpenError;
+use crate::fork::Home;
 use crate::limits::{
     ARENA_BYTES_MIN, BLOCK_OPERATIONS, BLOCK_OPERATIONS_MAX, LANE_REQUESTS, LANE_REQUESTS_MAX,
     SHARDS_MAX,
@@ -233,6 +234,7 @@ impl EngineBuilder {
         let opened = Instant::now();
         let peers = Arc::new(Peers {
             clock: Arc::new(move || opened.elapsed().as_micros() as u64),
+            home: Home::here(),
             open: AtomicUsize::new(plan.seats.len()),
             mailboxes: plan
                 .seats

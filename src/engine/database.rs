@@ -132,6 +132,9 @@ impl Engine {
                 });
             }
         }
+        // Only now does no shard ask for a decision any more, also after another crash.
+        self.ask_every_shard(|shard| shard.forget_decisions())
+            .map_err(closed)?;
         Ok(())
     }
 }

@@ -98,6 +98,7 @@ impl Engine {
         T: Send + 'static,
         F: FnOnce(&mut Resident<'_>) -> T + Send + 'static,
     {
+        self.peers.check_home()?;
         let mailbox = self.peers.mailbox(shard)?;
         if mailbox.has_ended() {
             return Err(self.peers.ended(shard));
@@ -126,7 +127,7 @@ impl Engine {
 
     /// Creates a table in every shard.
     pub fn create_table<R: Row>(&self, name: &str, schema: Schema) -> Result<Table<R>, TableError> {
-        check_outside()?;
+        self.check_usable()?;
         schema.check(name)?;
         schema.width_of::<R>(name)?;
         let rows_expected = schema.rows_expected();
@@ -136,7 +137,7 @@ impl Engine {
 
     /// Creates a table of records in every shard.
     pub fn create_records<R: Record>(&self, name: &str) -> Result<Records<R>, TableError> {
-        check_outside()?;
+        self.check_usable()?;
         let schema = R::schema();
         check_name(name)?;
         schema.check()?;
@@ -251,7 +252,7 @@ impl Engine {
     /// Drops a table in every shard and returns its memory to the system. Handles of it find nothing
     /// from then on.
     pub fn drop_table(&self, name: &str) -> Result<(), TableError> {
-        check_outside()?;
+        self.check_usable()?;
         let (_, schema) = self.registry.find(name)?;
         self.drop_one(name)?;
         if let TableSchema::Records(schema) = schema {
@@ -326,6 +327,11 @@ impl Engine {
     }
 
     fn end(&mut self) -> Result<()> {
+        if self.peers.home.is_elsewhere() {
+            // What a child has copied has no threads to wait for.
+            std::mem::forget(std::mem::take(&mut self.threads));
+            return Err(Error::Forked);
+        }
         for mailbox in &self.peers.mailboxes {
             mailbox.send(Command::Close);
         }
@@ -337,6 +343,14 @@ impl Engine {
             result = result.and(thread.join().map_err(Error::Storage));
         }
         result
+    }
+
+    /// Who waits for every shard must not be one, and be where they are.
+    fn check_usable(&self) -> Result<(), TableError> {
+        if is_inside_shard() {
+            return Err(TableError::InsideShard);
+        }
+        self.peers.check_home().map_err(|_| TableError::Forked)
     }
 
     /// Runs something on every shard's thread, outside the operation path.
@@ -352,7 +366,7 @@ impl Engine {
         &self,
         question: impl Fn(&mut Shard, &Inbox) -> T + Send + Sync + Clone + 'static,
     ) -> Result<Vec<T>, TableError> {
-        check_outside()?;
+        self.check_usable()?;
         let mut answers = Vec::new();
         for mailbox in &self.peers.mailboxes {
             let (sender, receiver) = mpsc::sync_channel(1);
@@ -383,18 +397,11 @@ fn entry_tables(name: &str, schema: &RecordSchema) -> impl Iterator<Item = (Stri
     })
 }
 
-/// Who waits for every shard must not be one.
-fn check_outside() -> Result<(), TableError> {
-    if is_inside_shard() {
-        return Err(TableError::InsideShard);
-    }
-    Ok(())
-}
-
 /// Why shards did not answer a question that is not about tables.
 fn unanswered(error: TableError) -> Error {
     match error {
         TableError::InsideShard => Error::InsideShard,
+        TableError::Forked => Error::Forked,
         _ => Error::Closed,
     }
 }

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::error::{Error, Result};
+use crate::fork::Home;
 use crate::session::{Resident, is_inside_shard};
 use crate::shard::panic_message;
 
@@ -11,6 +12,7 @@ use crate::shard::panic_message;
 #[derive(Debug)]
 pub struct Task<T> {
     result: Receiver<Result<T>>,
+    home: Home,
 }
 
 /// Work that waits for its shard.
@@ -34,7 +36,8 @@ impl<T: Send + 'static> Task<T> {
                 panic_message(payload);
             }
         };
-        (Self { result }, Box::new(run))
+        let home = Home::here();
+        (Self { result, home }, Box::new(run))
     }
 
     /// Waits for the work to end. A panic in it is an error here, and only here; what it did before
@@ -42,6 +45,9 @@ impl<T: Send + 'static> Task<T> {
     pub fn join(self) -> Result<T> {
         if is_inside_shard() {
             return Err(Error::InsideShard);
+        }
+        if self.home.is_elsewhere() {
+            return Err(Error::Forked);
         }
         self.result.recv().unwrap_or(Err(Error::Closed))
     }

@@ -166,6 +166,10 @@ impl HashIndex {
         };
         for number in 0..1_u64 << depth {
             let prefix = ((number << 32) >> depth) as u32;
+            // No catalog names the index yet: it need not be there at once.
+            if arena.is_scope_long() {
+                arena.end_scope();
+            }
             match Segment::new(arena, owner, Range { prefix, depth }, count) {
                 Ok(segment) => index.add(segment),
                 Err(full) => {
@@ -238,6 +242,16 @@ impl HashIndex {
             .iter()
             .map(|segment| u64::from(segment.keys()))
             .sum()
+    }
+
+    /// The slots that the index names.
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> Vec<u32> {
+        let mut slots = Vec::new();
+        for segment in &self.segments {
+            segment.buckets().drain(|_| {}, |slot| slots.push(slot));
+        }
+        slots
     }
 
     /// Bytes of buckets and directory.

@@ -312,6 +312,9 @@ fn execute<R: Row, O: Operations>(
 ) -> Result<()> {
     let width = table.width();
     let (part, arena) = shard.catalog.table(table.key())?;
+    if arena.is_copy() && operations.only_verb() != Some(Verb::Select) {
+        return Err(Error::DatabaseReadOnly);
+    }
     if shard.tally.count(operations.only_verb(), list.len() as u64) {
         shard.tally.sample::<O::Id>(table.key(), part, ids);
     }
@@ -334,5 +337,6 @@ fn execute<R: Row, O: Operations>(
             _ => operations.done(at, done.code, done.id, &[done.detail]),
         }
     });
+    part.end_scope(arena);
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::task::{Wake, Waker};
 use std::thread::Thread;
 
 use super::link::Lane;
+use crate::fork::Home;
 use crate::id::ShardIndex;
 use crate::limits::OPERATIONS_UNSERVED_MAX;
 use crate::shard::{Claim, Inbox, Shard};
@@ -138,6 +139,8 @@ impl Patience {
 /// A thread of the program.
 pub(crate) struct Application {
     pub(crate) patience: Patience,
+    /// The process that the shards are in.
+    pub(crate) home: Home,
 }
 
 impl Host for Application {
@@ -165,7 +168,12 @@ impl Host for Application {
 
     #[inline]
     fn pause(&mut self, round: u32, lane: &Lane) {
-        if self.patience.pause(round) {
+        if !self.patience.pause(round) {
+            return;
+        }
+        if self.home.is_elsewhere() {
+            lane.give_up();
+        } else {
             with_waker(|waker| lane.park(waker, std::thread::park));
         }
     }

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
 use crate::error::{Error, Result};
+use crate::fork::Home;
 use crate::id::ShardIndex;
 use crate::limits::{LANE_BYTES_MIN, LANE_BYTES_TOTAL};
 use crate::ring::{Full, Producer, ring};
@@ -36,6 +37,8 @@ pub(crate) struct Peers {
     /// Requests of a lane that may be under way.
     pub(crate) lane_requests: usize,
     pub(crate) clock: Clock,
+    /// The process whose threads the shards have.
+    pub(crate) home: Home,
     /// Shards that still take work from clients.
     pub(crate) open: AtomicUsize,
 }
@@ -63,6 +66,15 @@ impl Peers {
         })
     }
 
+    /// Whether the shards are in this process.
+    #[inline]
+    pub(crate) fn check_home(&self) -> Result<()> {
+        if self.home.is_elsewhere() {
+            return Err(Error::Forked);
+        }
+        Ok(())
+    }
+
     /// Whether a shard has ended; one that is not there has.
     pub(crate) fn has_ended(&self, shard: ShardIndex) -> bool {
         self.mailboxes
@@ -72,6 +84,9 @@ impl Peers {
 
     /// Why a shard does not answer.
     pub(crate) fn ended(&self, shard: ShardIndex) -> Error {
+        if self.home.is_elsewhere() {
+            return Error::Forked;
+        }
         match self.mailboxes[shard].failure() {
             Some(message) => Error::ShardFailed { shard, message },
             None => Error::Closed,
@@ -464,6 +479,11 @@ impl Lane {
         std::mem::take(&mut self.under_way)
             .into_iter()
             .filter_map(|sent| sent.block)
+    }
+
+    /// Expects no answer any more: this process has no thread that could give one.
+    pub(crate) fn give_up(&self) {
+        self.mailbox.end_here();
     }
 
     /// Sleeps until the oldest request is answered, or the shard has ended, or for no reason.

@@ -52,9 +52,13 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(peers: Arc<Peers>, turn: usize, patience: Patience) -> Self {
+        let host = Application {
+            patience,
+            home: peers.home,
+        };
         Self {
             link: Link::new(peers, turn),
-            host: Application { patience },
+            host,
         }
     }
 }
@@ -66,6 +70,7 @@ impl Port for Session {
         if is_inside_shard() {
             return Err(Error::InsideShard);
         }
+        self.link.peers().check_home()?;
         Ok((&mut self.link, &mut self.host))
     }
 }

@@ -186,6 +186,9 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
         }
         let outcome = host.with_shard(|shard| {
             let (part, arena) = shard.catalog.table(table.key())?;
+            if verb != Verb::Select && arena.is_copy() {
+                return Ok(Outcome::Failed(Error::DatabaseReadOnly));
+            }
             shard.tally.count_one(verb);
             let place = part.find(id);
             let fill = |cells: &mut [u64]| row.into_iter().for_each(|row| row.store(cells));
@@ -200,6 +203,7 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
                 place,
                 fill,
             );
+            part.end_scope(arena);
             Ok(match (verb, place) {
                 (Verb::Select, Some(place)) => Outcome::Selected(R::load(part.cells(width, place))),
                 _ => Outcome::new(verb, done.code, done.id, &[done.detail]),

@@ -133,7 +133,9 @@ impl Shard {
     /// Leaves an entry for each row that a proposal names here.
     fn enter(&mut self, baton: &mut Baton) -> Result<EntryId, IntentsFull> {
         let all_write = baton.purpose == Purpose::Lease;
-        let (step, shared) = (baton.step, baton.parts.len() > 1);
+        let step = baton.step;
+        // All members are checked before any is applied.
+        let shared = baton.parts.len() > 1 || self.is_large(&baton.parts[step]);
         let baton = &mut **baton;
         let entry = self.intents.begin(Mode::Read)?;
         for operation in &baton.parts[step].operations {
@@ -242,6 +244,10 @@ impl Shard {
                     && let Err(error) = self.keep(&mut baton)
                 {
                     baton.fail(&error);
+                }
+                if !baton.is_open() && !mutant::is(Mutant::DecidedTooSoon) {
+                    // It may have a long way yet, and what it has reserved is not kept.
+                    self.conclude_part(&mut baton);
                 }
                 if baton.is_last() || !baton.is_open() && !baton.is_leased {
                     decide(&mut baton);
@@ -398,7 +404,7 @@ impl Shard {
         let place = match operation.target {
             Target::Key(key) => part.reserve_row(arena, Some(key), row),
             Target::New => part.reserve_row(arena, None, row),
-            Target::Reserved(id) => part.fill_reserved(arena, id, row).ok_or(Error::TableGone),
+            Target::Reserved(id) => part.fill_reserved(arena, id, row),
             Target::Direct(_) | Target::Record { .. } => return Ok(found),
         };
         place
@@ -497,6 +503,28 @@ impl Shard {
         }
     }
 
+    /// Does what was decided about the part at hand, if that is still to be done.
+    fn conclude_part(&mut self, baton: &mut Baton) {
+        let proposal = &mut **baton;
+        let Part {
+            operations,
+            cells,
+            spots,
+            kept,
+            ..
+        } = &mut proposal.parts[proposal.step];
+        let may_pause = kept.is_some();
+        for (operation, spot) in operations.iter().zip(spots.drain(..)) {
+            let verdict = &proposal.verdicts[operation.member as usize];
+            self.conclude(operation, spot, cells, verdict);
+            if may_pause && self.catalog.arena().is_scope_long() {
+                self.catalog.end_scope();
+            }
+        }
+        self.forget_part(kept.take());
+        self.catalog.end_scope();
+    }
+
     /// Does what was decided about one operation.
     fn conclude(
         &mut self,
@@ -555,29 +583,14 @@ impl Shard {
         if baton.is_last() && baton.purpose == Purpose::Commit {
             self.note_decision(&baton);
         }
-        let proposal = &mut *baton;
-        let Part {
-            operations,
-            cells,
-            spots,
-            entry,
-            kept,
-            ..
-        } = &mut proposal.parts[proposal.step];
-        if proposal.purpose == Purpose::Commit {
-            let may_pause = kept.is_some();
-            for (operation, &spot) in operations.iter().zip(&*spots) {
-                let verdict = &proposal.verdicts[operation.member as usize];
-                self.conclude(operation, spot, cells, verdict);
-                if may_pause && self.catalog.arena().is_scope_long() {
-                    self.catalog.end_scope();
-                }
-            }
+        if baton.purpose == Purpose::Commit {
+            self.conclude_part(&mut baton);
         }
-        self.forget_part(kept.take());
-        self.catalog.end_scope();
-        self.intents
-            .release(std::mem::replace(entry, EntryId::NONE));
+        let step = baton.step;
+        self.intents.release(std::mem::replace(
+            &mut baton.parts[step].entry,
+            EntryId::NONE,
+        ));
         self.turn_back(baton);
     }
 
@@ -594,8 +607,10 @@ impl Shard {
 
     /// The end of a proposal's way: its client sees the verdicts.
     fn go_home(&mut self, mut baton: Baton) {
+        // A shard that has ended may still ask for the decision, when its file is opened again.
         if let Some(ticket) = baton.ticket.take()
             && ticket.shard == self.index
+            && !baton.is_broken
         {
             self.kept.give_back(ticket);
         }

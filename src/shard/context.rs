@@ -278,12 +278,15 @@ impl Shard {
         let result = result.map_err(|payload| Error::Panicked {
             message: panic_message(payload),
         });
-        match result {
-            Ok(Ok(_)) => self.undo.commit(&mut self.catalog),
-            Ok(Err(_)) | Err(_) => self.undo.roll_back(&mut self.catalog)?,
-        }
+        let undone = match result {
+            Ok(Ok(_)) => {
+                self.undo.commit(&mut self.catalog);
+                Ok(())
+            }
+            Ok(Err(_)) | Err(_) => self.undo.roll_back(&mut self.catalog),
+        };
         self.catalog.end_scope();
-        result
+        undone.and(result)
     }
 }
 

@@ -120,6 +120,11 @@ impl Mailbox {
         self.ended.load(Ordering::SeqCst)
     }
 
+    /// Notes, in a forked child, that its copy of the shard never answers.
+    pub(crate) fn end_here(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
     /// Why the shard ended, when it failed.
     pub(crate) fn failure(&self) -> Option<String> {
         self.failure

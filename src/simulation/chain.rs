@@ -68,7 +68,7 @@ pub(super) fn run_seed(seed: u64, focus: Option<Focus>) -> Result<Counts, String
     catch_unwind(run).unwrap_or_else(|panic| Err(panic_message(panic)))
 }
 
-fn scene(world: &Rc<World>, focus: Focus) -> Scene {
+pub(super) fn scene(world: &Rc<World>, focus: Focus) -> Scene {
     let choices = &world.choices;
     let schema = Schema::cells(3).keyed();
     let (one, two): (Rows, Rows) = (world.table("one", &schema), world.table("two", &schema));
@@ -98,7 +98,7 @@ fn scene(world: &Rc<World>, focus: Focus) -> Scene {
 }
 
 /// Puts some rows there.
-fn furnish(scene: &Scene) {
+pub(super) fn furnish(scene: &Scene) {
     let mut client = scene.world.client();
     let begin = |row: &mut dyn FnMut(u64) -> RowName| {
         let value = scene.book.new_value();
@@ -129,13 +129,13 @@ fn furnish(scene: &Scene) {
 }
 
 /// The life of a client outside of all shards.
-fn live(scene: &Scene, turns: &Turns<'_>, rounds: u64) {
+pub(super) fn live(scene: &Scene, turns: &Turns<'_>, rounds: u64) {
     let mut client = turns.client();
     let _ = (0..rounds).all(|_| act(scene, turns, &mut client));
 }
 
 /// The life of a resident.
-fn live_inside(scene: &Scene, turns: &Turns<'_>, rounds: u64) {
+pub(super) fn live_inside(scene: &Scene, turns: &Turns<'_>, rounds: u64) {
     let shard = scene.world.choices.below(scene.world.peers.shards() as u64);
     turns.inside(shard as usize, |insider| {
         let _ = (0..rounds).all(|_| act(scene, turns, insider));
@@ -143,7 +143,7 @@ fn live_inside(scene: &Scene, turns: &Turns<'_>, rounds: u64) {
 }
 
 /// Whether the tables are as the changes have left them, with no slot lost and every key found.
-fn check_rows(scene: &Scene, expected: &BTreeMap<RowName, Cells>) -> Result<(), String> {
+pub(super) fn check_rows(scene: &Scene, expected: &BTreeMap<RowName, Cells>) -> Result<(), String> {
     let mut found = BTreeMap::new();
     let tables = [
         &scene.keys[0].table,
@@ -154,9 +154,7 @@ fn check_rows(scene: &Scene, expected: &BTreeMap<RowName, Cells>) -> Result<(), 
         for seat in &scene.world.shards {
             let catalog = &mut seat.borrow_mut().shard.catalog;
             let (part, _) = catalog.table(table.key()).unwrap();
-            if part.lost() != (0, 0) {
-                return Err(format!("slots and keys lost: {:?}", part.lost()));
-            }
+            part.audit()?;
             for place in part.scan(0..u32::MAX) {
                 let row = if part.is_keyed() {
                     RowName {
@@ -178,7 +176,7 @@ fn check_rows(scene: &Scene, expected: &BTreeMap<RowName, Cells>) -> Result<(), 
     }
 }
 
-fn setting(name: &str, otherwise: u64) -> u64 {
+pub(super) fn setting(name: &str, otherwise: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text
             .parse()

@@ -79,6 +79,7 @@ impl Checker<'_> {
                 node.begin <= moment && moment < node.end
             });
             match event.what {
+                What::Undone => {}
                 What::Decided => {
                     for number in under_way {
                         let decided = &mut self.decided[number];

@@ -99,7 +99,7 @@ pub(super) struct Node {
 }
 
 /// All nodes, and what clients tell each other.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Book {
     pub(super) nodes: RefCell<Vec<Node>>,
     next_value: Cell<u64>,
@@ -112,7 +112,7 @@ impl Book {
         self.next_value.get()
     }
 
-    fn next_turn(&self) -> u64 {
+    pub(super) fn new_turn(&self) -> u64 {
         self.next_turn.update(|next| next + 1);
         self.next_turn.get()
     }
@@ -125,7 +125,7 @@ impl Book {
             kind,
             fate: Fate::Unknown,
             begin: watch::moment(),
-            turns: (self.next_turn(), u64::MAX),
+            turns: (self.new_turn(), u64::MAX),
             sent: usize::MAX,
             end: usize::MAX,
             reads: Vec::new(),
@@ -148,7 +148,7 @@ impl Book {
     pub(super) fn end(&self, node: usize, fate: Fate) {
         let node = &mut self.nodes.borrow_mut()[node];
         node.fate = fate;
-        node.turns.1 = self.next_turn();
+        node.turns.1 = self.new_turn();
         node.end = watch::moment();
     }
 

@@ -6,6 +6,7 @@
 
 mod chain;
 mod check;
+mod crash;
 mod futures;
 mod history;
 mod mutants;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::arena::{Arena, Heap, MapOptions};
 use crate::error::Result;
+use crate::fork::Home;
 use crate::id::{ShardIndex, TableKey, hash};
 use crate::limits::LEASE_MICROS;
 use crate::session::{Host, Lane, Link, Peers, Port};
@@ -81,6 +83,7 @@ pub(crate) struct World {
     pub(crate) choices: Choices,
     clock: Arc<AtomicU64>,
     delay_max: u64,
+    tables: RefCell<Vec<TableShape>>,
 }
 
 struct Seat {
@@ -134,10 +137,22 @@ impl Delivery for Slow {
 
 impl World {
     pub(crate) fn new(seed: u64, setting: Setting) -> Rc<Self> {
+        let options = MapOptions {
+            bytes: 16 << 20,
+            node: None,
+            huge_pages: false,
+        };
+        let arenas = (0..setting.shards).map(|_| Arena::new(&options).unwrap());
+        Self::with(seed, setting, arenas.collect())
+    }
+
+    /// A world whose shards have these arenas.
+    fn with(seed: u64, setting: Setting, arenas: Vec<Arena>) -> Rc<Self> {
         let clock = Arc::new(AtomicU64::new(0));
         let reading = Arc::clone(&clock);
         let peers = Arc::new(Peers {
             clock: Arc::new(move || reading.load(Ordering::Relaxed)),
+            home: Home::here(),
             open: AtomicUsize::new(setting.shards),
             mailboxes: (0..setting.shards)
                 .map(|_| Arc::new(Mailbox::new()))
@@ -145,17 +160,12 @@ impl World {
             block_operations: setting.block_operations,
             lane_requests: setting.lane_requests,
         });
-        let seat = |index: ShardIndex| {
-            let arena = Arena::new(&MapOptions {
-                bytes: 16 << 20,
-                node: None,
-                huge_pages: false,
-            });
+        let seat = |(index, arena): (ShardIndex, Arena)| {
             let shard = Shard::new(
                 index,
                 &peers.mailboxes,
                 Arc::clone(&peers.clock),
-                arena.unwrap(),
+                arena,
                 &Heap::new(None, 1 << 20),
             );
             let slow = Slow {
@@ -169,7 +179,7 @@ impl World {
             let inbox = Inbox::new(Arc::clone(&peers.mailboxes[index]));
             RefCell::new(Seat { shard, inbox, slow })
         };
-        let shards = (0..setting.shards).map(seat).collect();
+        let shards = arenas.into_iter().enumerate().map(seat).collect();
         let choices = Choices::new(seed);
         Rc::new(Self {
             shards,
@@ -177,6 +187,7 @@ impl World {
             choices,
             clock,
             delay_max: setting.delay_max.max(setting.relay_delay_max),
+            tables: RefCell::default(),
         })
     }
 
@@ -197,6 +208,7 @@ impl World {
             let catalog = &mut seat.borrow_mut().shard.catalog;
             catalog.create(&shape, index, 0).unwrap();
         }
+        self.tables.borrow_mut().push(shape);
         Table::new(key, name, schema).unwrap()
     }
 

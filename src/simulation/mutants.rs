@@ -36,8 +36,8 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The first seed at which something is wrong, and what.
-fn first_failure(mutant: Mutant, focus: Focus) -> Option<(u64, String)> {
+/// Runs something whose panics are not shown.
+pub(super) fn quietly<T>(run: impl FnOnce() -> T) -> T {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let before = panic::take_hook();
@@ -48,10 +48,17 @@ fn first_failure(mutant: Mutant, focus: Focus) -> Option<(u64, String)> {
         }));
     });
     IS_QUIET.set(true);
-    CURRENT.set(Some(mutant));
-    let failure = (0..SEEDS).find_map(|seed| Some((seed, run_seed(seed, Some(focus)).err()?)));
-    CURRENT.set(None);
+    let result = run();
     IS_QUIET.set(false);
+    result
+}
+
+/// The first seed at which something is wrong, and what.
+fn first_failure(mutant: Mutant, focus: Focus) -> Option<(u64, String)> {
+    CURRENT.set(Some(mutant));
+    let failure =
+        quietly(|| (0..SEEDS).find_map(|seed| Some((seed, run_seed(seed, Some(focus)).err()?))));
+    CURRENT.set(None);
     failure
 }
 

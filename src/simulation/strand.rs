@@ -6,6 +6,8 @@
 //! others need nothing of it, as a thread that the system does not run; and it may break off in the
 //! midst of a verb, as one whose caller unwinds.
 
+#![expect(unsafe_code, reason = "a crash leaves stacks without unwinding them")]
+
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
 use std::panic::resume_unwind;
@@ -15,6 +17,7 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::{Client, Dweller, Insider, Outside, Seat, Way, World};
+use crate::arena::unmap_files;
 use crate::id::ShardIndex;
 use crate::limits::LEASE_MICROS;
 use crate::session::{AsyncSession, Link};
@@ -184,6 +187,38 @@ impl Strands {
                 strand.may_stall = false;
             }
         }
+    }
+
+    /// Runs strands until all have ended, or there was a crash; says whether all have ended. Nobody
+    /// stands still for good.
+    pub(crate) fn run_until(&mut self, has_crashed: impl Fn() -> bool) -> bool {
+        let mut steps = 0;
+        while !self.strands.is_empty() && !has_crashed() {
+            steps += 1;
+            assert!(steps < STEPS_MAX, "nothing moves any more");
+            if steps % 5_000 == 0 {
+                self.strands
+                    .iter_mut()
+                    .for_each(|strand| strand.is_stalled = false);
+            }
+            self.step();
+        }
+        !has_crashed()
+    }
+
+    /// Ends the process that the strands live in: nothing of it happens any more, not even that it is
+    /// dropped.
+    pub(crate) fn crash(mut self) {
+        for strand in self.strands.drain(..) {
+            let mut coroutine = ManuallyDrop::into_inner(strand.coroutine);
+            // SAFETY: all that is on the stack is never used again, and neither is the world, which is
+            // all that refers to it.
+            unsafe { coroutine.force_reset() };
+            STACKS.with_borrow_mut(|stacks| stacks.push(coroutine.into_stack()));
+        }
+        std::mem::forget(self);
+        // SAFETY: the world is forgotten with all that is in it.
+        unsafe { unmap_files() };
     }
 
     /// Lets a shard or a strand, chosen by chance, go on.

@@ -138,6 +138,16 @@ impl FreeSlots {
         self.used = PIECE_SLOTS;
     }
 
+    /// All slots of the stack.
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
+        (0..self.len()).map(|at| {
+            let (_, base) = self.pieces[at / PIECE_SLOTS];
+            // SAFETY: entries below the length were written by `push`.
+            unsafe { base.add(at % PIECE_SLOTS).read() }
+        })
+    }
+
     /// A slot that comes out after `distance` others, if it is near enough to tell.
     #[inline(always)]
     pub(super) fn peek(&self, distance: usize) -> Option<u32> {

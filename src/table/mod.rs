@@ -11,6 +11,8 @@
 //! then wait until it commits. A table does not know what the images are for: rolling back, or a
 //! journal.
 
+#[cfg(test)]
+mod audit;
 mod batch;
 mod block;
 mod execute;
@@ -413,7 +415,8 @@ impl TablePart {
         key: Option<u64>,
         cells: &[u64],
     ) -> Result<Place, Error> {
-        arena.prepare(self.slots.stride())?;
+        // It may be taken back before the scope ends.
+        arena.prepare_undoable(self.slots.stride())?;
         let place = match (key, &mut self.index) {
             (None, None) => self.slots.reserve(arena)?,
             (Some(key), Some(index)) => {
@@ -475,13 +478,14 @@ impl TablePart {
         arena: &mut Arena,
         id: DirectId,
         cells: &[u64],
-    ) -> Option<Place> {
-        let place = self.slots.find_reserved(id)?;
+    ) -> Result<Place, Error> {
+        let place = self.slots.find_reserved(id).ok_or(Error::TableGone)?;
+        arena.prepare_undoable(self.slots.stride())?;
         self.slots.before_row(arena, place);
         self.slots
             .cells_mut(Dynamic(self.columns), place)
             .copy_from_slice(cells);
-        Some(place)
+        Ok(place)
     }
 
     /// Whether a place is reserved for a row that is not there yet.
@@ -544,15 +548,5 @@ impl TablePart {
             let id = self.id(place).to_u64();
             watch::note(watch::What::Row(row, is_there.then_some(cells), id));
         }
-    }
-
-    /// Slots that are neither rows nor free, and keys whose row the index does not find.
-    #[cfg(test)]
-    pub(crate) fn lost(&self) -> (u64, usize) {
-        let unfound = self.scan(0..u32::MAX).filter(|&place| {
-            self.is_keyed()
-                && self.find_key(self.slots.key(place)).map(Place::slot) != Some(place.slot())
-        });
-        (self.slots.lost(), unfound.count())
     }
 }

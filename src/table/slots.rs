@@ -542,10 +542,18 @@ impl Slots {
         }
     }
 
-    /// Slots that are neither rows nor free. Those that are linked, or spent, count as lost.
+    /// The slots that wait to be used again.
     #[cfg(test)]
-    pub(super) fn lost(&self) -> u64 {
-        u64::from(self.next) - self.live - self.free.len() as u64
+    pub(super) fn free_slots(&self) -> Vec<u32> {
+        let mut slots: Vec<u32> = self.free.iter().collect();
+        let mut linked = self.linked;
+        while linked != NO_SLOT && slots.len() <= self.next as usize {
+            slots.push(linked);
+            let place = self.place(linked);
+            // SAFETY: a linked slot's first bytes behind the header hold the next one.
+            linked = unsafe { place.header().add(1).read() } as u32;
+        }
+        slots
     }
 
     #[cold]

@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 use super::TablePart;
 use super::execute::Windows;
 use super::slots::{SavedSlots, Slots};
+use crate::arena::mutant::{self, Mutant};
 use crate::arena::{Arena, Entry, Extent, ExtentKind, ExtentUse};
 use crate::error::ArenaFull;
 use crate::id::ShardIndex;
@@ -92,7 +93,8 @@ impl Stored {
     /// Brings the head up to date.
     #[inline]
     pub(super) fn save(&mut self, arena: &mut Arena, saved: SavedSlots, shape: [u64; 2]) {
-        if saved != self.saved {
+        let is_lost = mutant::is(Mutant::HeadsUnsaved) && self.saved.next != u64::MAX;
+        if saved != self.saved && !is_lost {
             self.write(arena, saved, shape);
         }
     }

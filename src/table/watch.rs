@@ -25,6 +25,8 @@ pub(crate) enum What {
     Row(RowName, Option<[u64; 3]>, u64),
     /// A transaction was decided.
     Decided,
+    /// Something that a crash has undone.
+    Undone,
 }
 
 thread_local! {
@@ -37,9 +39,19 @@ pub(crate) fn begin() {
     EVENTS.set(Some(Vec::new()));
 }
 
+/// Takes this for what has happened, and notes what happens from now on.
+pub(crate) fn go_on(events: Vec<Event>) {
+    EVENTS.set(Some(events));
+}
+
 /// What has happened.
 pub(crate) fn end() -> Vec<Event> {
     EVENTS.take().unwrap_or_default()
+}
+
+/// What has happened so far.
+pub(crate) fn so_far() -> Vec<Event> {
+    EVENTS.with_borrow(|events| events.clone().unwrap_or_default())
 }
 
 /// How much has happened so far.

@@ -158,6 +158,11 @@ impl Random {
         Self(seed)
     }
 
+    /// From a seed that somebody else has printed.
+    pub(super) fn of(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// Another sequence for each number.
     pub(super) fn fork(&self, number: u64) -> Self {
         let mut fork = Self(self.0 ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93));

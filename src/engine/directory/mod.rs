@@ -6,8 +6,9 @@
 //! shard-0000.arena  the memory of shard 0 (the arena room draws it)
 //! ...
 //! ```
-//! The lock belongs to the open file, so it ends with its process, however that ends; a second
-//! opener in the same process is refused, too, by whatever path it comes.
+//! The lock belongs to the open file, so it ends with its process, however that ends, and whatever
+//! children it has forked; a second opener in the same process is refused, too, by whatever path it
+//! comes.
 
 mod manifest;
 
@@ -22,6 +23,7 @@ pub(super) use manifest::{Manifest, StoredTable};
 
 use crate::arena::{Access, ArenaFile, Identity};
 use crate::error::{OpenError, TableError};
+use crate::fork::Locked;
 
 const LOCK: &str = "LOCK";
 
@@ -45,7 +47,7 @@ pub(super) struct Directory {
     opening: Opening,
     manifest: Mutex<Manifest>,
     /// Held open as long as the database is.
-    _lock: File,
+    _lock: Locked,
 }
 
 impl Directory {
@@ -71,7 +73,7 @@ impl Directory {
         Ok(Self {
             opening,
             manifest: Mutex::new(manifest),
-            _lock: lock,
+            _lock: Locked::new(lock),
         })
     }
 

@@ -55,17 +55,17 @@ impl Port for Way<'_> {
     }
 }
 
-fn check_outside() -> Result<()> {
+fn check_outside(link: &Link) -> Result<()> {
     if is_inside_shard() {
         return Err(Error::InsideShard);
     }
-    Ok(())
+    link.peers().check_home()
 }
 
 /// Begins a use of a session's lanes. The answers to what a dropped future has sent are waited for
 /// and thrown away.
 pub(super) async fn begin(link: &mut Link) -> Result<()> {
-    check_outside()?;
+    check_outside(link)?;
     if !link.begin() {
         return Ok(());
     }
@@ -96,6 +96,7 @@ pub(super) async fn carry<R: Row, O: Operations>(
 ) -> Result<O> {
     let mut drive = Drive::new(table, operations, None);
     let step = |task: &mut Task<'_>| loop {
+        link.peers().check_home()?;
         let Some(wait) = drive.step(link, &mut Elsewhere, &mut Own::<0>::new()) else {
             return Poll::Ready(Ok::<_, Error>(()));
         };
@@ -139,6 +140,7 @@ where
 {
     link.lane(shard)?.send_parcel(call);
     let answer = |task: &mut Task<'_>| loop {
+        link.peers().check_home()?;
         let lane = link.lane(shard)?;
         match lane.take() {
             Answer::NotYet => ready!(poll_lane(lane, task)),
@@ -158,7 +160,7 @@ where
 /// Sends a proposal on its way. Nothing is sent before there is room for it, so that a proposal never
 /// waits for its client's next use.
 pub(super) async fn send(link: &mut Link, proposal: Proposal) -> Result<Sent> {
-    check_outside()?;
+    check_outside(link)?;
     let shard = proposal.shard();
     let room = |task: &mut Task<'_>| {
         link.outbox.flush();
@@ -177,6 +179,7 @@ pub(super) async fn send(link: &mut Link, proposal: Proposal) -> Result<Sent> {
 pub(super) async fn end_of(link: &mut Link, sent: &mut Option<Sent>) -> Result<Proposal> {
     let end = |task: &mut Task<'_>| {
         loop {
+            link.peers().check_home()?;
             let Some(proposal) = sent.take() else {
                 return Poll::Ready(Err(Error::Closed));
             };
@@ -218,6 +221,7 @@ mod tests {
 
     use super::*;
     use crate::arena::{Arena, Heap, MapOptions};
+    use crate::fork::Home;
     use crate::limits::RELAY_SLOTS;
     use crate::session::link::Peers;
     use crate::shard::{Inbox, Mailbox};
@@ -253,6 +257,7 @@ mod tests {
             block_operations: 1,
             lane_requests: 1,
             clock: Arc::new(|| 0),
+            home: Home::here(),
             open: AtomicUsize::new(1),
         });
         let arena = Arena::new(&MapOptions {

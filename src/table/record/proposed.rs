@@ -13,7 +13,8 @@ impl RecordPart {
     /// Reserves all that a new record needs, and writes it, but nobody finds it before
     /// [`confirm`](Self::confirm), which cannot fail.
     pub(crate) fn reserve(&mut self, arena: &mut Arena, image: &Image<'_>) -> Result<Place, Error> {
-        arena.prepare(self.change_bytes(image))?;
+        // It may be taken back before the scope ends.
+        arena.prepare_undoable(self.change_bytes(image) + self.record_bytes())?;
         let probe = Probe::of_hash(hash_of(&self.shape.shape.key, image));
         let keys = by_fields!(self, arena, &self.shape.shape.key, Some(image));
         if self.key.seek(probe, &keys).is_ok() {
@@ -64,7 +65,7 @@ impl RecordPart {
         let Some((image, _)) = Image::split(words) else {
             return Err(Error::KeyShape);
         };
-        arena.prepare(self.change_bytes(&image))?;
+        arena.prepare_undoable(self.change_bytes(&image) + self.record_bytes())?;
         self.make_room(arena, place, &image)?;
         self.take_texts(arena, &image, Some(place))?;
         Image::cells_mut(words)[..self.cells.len()].copy_from_slice(&self.cells);

@@ -1,5 +1,6 @@
 //! Single rooms of the engine for the bench package: not part of the API, and free to change.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -12,6 +13,7 @@ use crate::ring::{Consumer, Producer, ring};
 use crate::session::{Link, Peers};
 use crate::shard::{Content, Inbox, Mailbox, Request, Shard, TableShape};
 use crate::table::{Fixed, PartName, Single, TablePart, Verb};
+use crate::tree::{Direction, Tree, TreeName};
 
 const NAME: PartName = PartName {
     place: 0,
@@ -216,5 +218,97 @@ impl Tick {
         self.link
             .take_answers(|block, _| block.results(|_, _, _, _, row| sum += row[0]));
         Ok(sum)
+    }
+}
+
+/// An ordered tree in one arena.
+pub struct OrderedKeys {
+    arena: Arena,
+    tree: Tree,
+}
+
+impl OrderedKeys {
+    /// An empty tree, in an arena of so many bytes.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        let mut arena = arena(bytes);
+        let tree = Tree::new(&mut arena, TreeName { owner: 1, tree: 0 });
+        Self {
+            tree: tree.unwrap_or_else(|error| panic!("{error}")),
+            arena,
+        }
+    }
+
+    /// Inserts an entry; whether there was one.
+    pub fn insert(&mut self, key: &[u8], value: &[u8]) -> bool {
+        let result = self.tree.insert(&mut self.arena, key, value);
+        result.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Inserts entries; how many keys were there.
+    pub fn insert_each<K: AsRef<[u8]>, V: AsRef<[u8]>>(&mut self, entries: &[(K, V)]) -> u64 {
+        let mut replaced = 0;
+        let done = |_, result| replaced += u64::from(result == Ok(true));
+        let result = self.tree.insert_each(&mut self.arena, entries, done);
+        result.unwrap_or_else(|error| panic!("{error}"));
+        replaced
+    }
+
+    /// Fills the empty tree with sorted entries.
+    pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &mut self,
+        entries: impl IntoIterator<Item = (K, V)>,
+    ) -> u64 {
+        let result = self.tree.load(&mut self.arena, entries);
+        result.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Removes a key; whether it was there.
+    pub fn remove(&mut self, key: &[u8]) -> bool {
+        let result = self.tree.remove(&mut self.arena, key);
+        result.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The first byte of a value.
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<u8> {
+        let value = self.tree.get(&self.arena, key);
+        let value = value.unwrap_or_else(|error| panic!("{error}"))?;
+        value.inline()?.first().copied()
+    }
+
+    /// The sum of the first bytes of many values.
+    #[must_use]
+    pub fn get_each<K: AsRef<[u8]>>(&self, keys: &[K]) -> u64 {
+        let mut sum = 0;
+        let result = self.tree.get_each(&self.arena, keys, |_, value| {
+            let value = value.and_then(|value| value.inline());
+            sum += u64::from(value.and_then(<[u8]>::first).copied().unwrap_or(0));
+        });
+        result.unwrap_or_else(|error| panic!("{error}"));
+        sum
+    }
+
+    /// Visits all entries in order; the sum of the last bytes of keys and the first ones of values.
+    #[must_use]
+    pub fn scan(&self) -> u64 {
+        let mut sum = 0;
+        let visit = |key: &[u8], value: crate::tree::Value<'_>| {
+            let value = value.inline().and_then(<[u8]>::first);
+            sum += u64::from(*key.last().unwrap_or(&0)) + u64::from(*value.unwrap_or(&0));
+            ControlFlow::Continue(())
+        };
+        let result = self
+            .tree
+            .scan(&self.arena, &[], None, Direction::Forward, visit);
+        result.unwrap_or_else(|error| panic!("{error}"));
+        sum
+    }
+
+    /// Bytes that the tree has.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let bytes = self.tree.bytes(&self.arena);
+        bytes.unwrap_or_else(|error| panic!("{error}"))
     }
 }

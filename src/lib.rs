@@ -20,6 +20,7 @@
 #![doc = include_str!("../README.md")]
 
 mod arena;
+mod collation;
 mod engine;
 mod error;
 mod fork;
@@ -43,8 +44,15 @@ mod simulation;
 mod sync;
 mod table;
 mod transaction;
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "the ordered store and ordered indexes are being built on it"
+)]
+mod tree;
 
 pub use ancile_topology as topology;
+pub use collation::{GlobalKey, KeyError, KeyRange, Number, Subscript, Subscripts};
 pub use engine::{
     Durability, Engine, EngineBuilder, HotId, HotRow, Progress, ShardStats, Stats, TableInfo,
     TableSchema, Task,

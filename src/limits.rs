@@ -28,6 +28,18 @@ pub(crate) const TABLES_MAX: usize = 1 << 16;
 /// Bytes of a table's or a column's name.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 
+/// Bytes of an encoded key of an ordered tree. GT.M has 1,019; two entries of such keys fit a page.
+pub(crate) const KEY_BYTES_MAX: usize = 2000;
+
+/// Bytes of a value of an ordered tree.
+pub(crate) const VALUE_BYTES_MAX: usize = 16 << 20;
+
+/// Significant decimal digits of a number in a key, as in GT.M.
+pub(crate) const NUMBER_DIGITS_MAX: usize = 18;
+
+/// Exponents of the first significant digit of a number in a key, as in GT.M.
+pub(crate) const NUMBER_EXPONENTS: std::ops::RangeInclusive<i32> = -43..=46;
+
 /// The unit of the arena: extents are multiples of it.
 pub(crate) const PAGE_BYTES: usize = 4096;
 

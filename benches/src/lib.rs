@@ -33,5 +33,6 @@ pub mod setup;
 pub mod subject;
 pub mod sweep;
 pub mod team;
+pub mod threeen1;
 pub mod transactions;
 pub mod workload;

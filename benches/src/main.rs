@@ -1,10 +1,10 @@
-//! The bench command: `ancile-bench completedb`, `sweep`, `peers`, `persist`, `line`, `memory`.
+//! The bench command: `ancile-bench completedb`, `sweep`, `peers`, `persist`, `threeen1` and more.
 
 use std::process::ExitCode;
 
 use ancile_benches::failure::Failure;
 use ancile_benches::{
-    completedb, latency, line, machine, memory, peers_bench, persist, sweep, transactions,
+    completedb, latency, line, machine, memory, peers_bench, persist, sweep, threeen1, transactions,
 };
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -36,6 +36,8 @@ enum Bench {
     /// One contestant's turn at the phone book, in a process of its own.
     #[command(hide = true)]
     PersistTurn(persist::turn::Options),
+    /// The 3n+1 benchmark of GT.M; lines "first last streams block" from standard input.
+    Threeen1(threeen1::Options),
     /// Bytes a row, and the longest insert while a table grows.
     Memory(memory::Options),
     /// Transactions over two shards, beside those that stay in one.
@@ -68,6 +70,7 @@ fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Peers(options) => peers_bench::run(&options),
         Bench::Persist(options) => persist::run(&options),
         Bench::PersistTurn(options) => persist::turn::run(&options),
+        Bench::Threeen1(options) => threeen1::run(&options),
         Bench::Memory(options) => memory::run(&options),
         Bench::Transactions(options) => transactions::run(&options),
         Bench::Latency(options) => latency::run(&options),

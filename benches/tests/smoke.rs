@@ -1,6 +1,6 @@
 //! Every bench at smoke size: the workload code of the full runs, every answer compared with a model.
 
-use ancile_benches::{completedb, peers_bench, persist};
+use ancile_benches::{completedb, peers_bench, persist, threeen1};
 use clap::Parser;
 
 #[derive(Debug, Parser)]
@@ -32,4 +32,30 @@ fn every_peer_agrees_with_the_model() {
 fn every_phone_book_holds_and_gives_back_what_was_stored() {
     let line = Line::<persist::Options>::parse_from(["persist", "--smoke"]);
     persist::run(&line.options).unwrap();
+}
+
+#[test]
+fn every_store_agrees_with_the_oracle_of_threeen1_at_every_durability() {
+    for durability in ["none", "process", "epoch", "commit"] {
+        threeen1_agrees(&["--durability", durability]);
+    }
+}
+
+#[test]
+fn every_store_agrees_with_the_oracle_of_threeen1_in_transactions_of_a_path() {
+    for durability in ["none", "process", "epoch", "commit"] {
+        threeen1_agrees(&["--durability", durability, "--transaction", "path"]);
+    }
+}
+
+#[test]
+fn every_store_agrees_with_the_oracle_of_threeen1_on_plain_digits() {
+    threeen1_agrees(&["--plain", "--epoch-seconds", "0.002"]);
+}
+
+/// At smoke size: 1..10, 1..1,000 and 7..1,000; to 30 where commits wait for the disk.
+fn threeen1_agrees(words: &[&str]) {
+    let start = ["threeen1", "--smoke"];
+    let line = Line::<threeen1::Options>::parse_from(start.iter().chain(words));
+    threeen1::run(&line.options).unwrap();
 }

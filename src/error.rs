@@ -1,7 +1,11 @@
 //! What can go wrong, one enum a phase: [`OpenError`] before there is an engine, [`TableError`]
 //! while tables are made and opened, [`Error`] while they are used.
 
+mod faults;
+
 use std::path::PathBuf;
+
+pub(crate) use faults::Faults;
 
 use crate::limits::{COLUMNS_MAX, INDEXES_MAX, NAME_BYTES_MAX, TABLES_MAX, TEXT_BYTES_MAX};
 
@@ -297,6 +301,24 @@ pub enum Error {
         owner: usize,
         /// The shard at hand.
         shard: usize,
+    },
+    /// A record, or a key, was given another number of values than it has fields.
+    #[error("{given} values were given for {fields} fields")]
+    FieldCount {
+        /// Values given.
+        given: usize,
+        /// Fields that they are for.
+        fields: usize,
+    },
+    /// A value is not of its field's kind.
+    #[error("field {field:?} holds {holds}, and was given {given}")]
+    FieldValue {
+        /// The field.
+        field: String,
+        /// What it holds.
+        holds: &'static str,
+        /// What was given.
+        given: &'static str,
     },
     /// The values of a key, or of an index, are not as many as its fields, or of other kinds.
     #[error("the values do not have the number and kinds of the fields that they are for")]

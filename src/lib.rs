@@ -54,8 +54,9 @@ mod tree;
 pub use ancile_topology as topology;
 pub use collation::{GlobalKey, KeyError, KeyRange, Number, Subscript, Subscripts};
 pub use engine::{
-    Durability, Engine, EngineBuilder, HotId, HotRow, Progress, ShardStats, Stats, TableInfo,
-    TableSchema, Task,
+    CheckReport, CheckedTable, Durability, Engine, EngineBuilder, Finding, HotId, HotRow, Progress,
+    Salvage, SalvageCount, SalvagedRow, ShardSpace, ShardStats, Stats, TableInfo, TableSchema,
+    TableSpace, Task, check, check_with,
 };
 pub use error::{ArenaFull, Error, OpenError, Result, TableError};
 pub use id::{DirectId, RowId, ShardIndex, SurrogateId};
@@ -68,5 +69,5 @@ pub use shard::{Context, LocalRecords, OperationStats, Rows, TransactionStats};
 pub use table::{
     Batch, Cell, Column, Compared, Dynamic, Field, FieldKind, FieldReader, FieldWriter, Fixed,
     FromField, IndexKind, IndexSchema, Key, Kind, Outcome, Record, RecordSchema, Records, Row,
-    Schema, Table, Timestamp, ToField, Width,
+    Schema, Table, Timestamp, ToField, Value, Width,
 };

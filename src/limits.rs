@@ -134,6 +134,9 @@ pub(crate) const RECORD_DISTANCE: usize = 16;
 /// Slots that one scan request visits before it lets others in.
 pub(crate) const SCAN_SLOTS_PER_REQUEST: u32 = 4096;
 
+/// Words of records after which such a request ends before: 4 MiB.
+pub(crate) const SCAN_WORDS_PER_REQUEST: usize = 512 << 10;
+
 const _: () = assert!((ARENA_BYTES_MIN as usize).is_multiple_of(HUGE_PAGE_BYTES));
 const _: () = assert!(PROBE_DISTANCE <= PREFETCH_DISTANCE);
 const _: () = assert!(COLUMNS_MAX * 8 + 16 <= SLAB_BYTES_MAX);

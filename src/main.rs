@@ -1,12 +1,14 @@
 //! The `ancile` command.
 //!
-//! Exit codes: 0 good, 1 cannot (with one line on stderr), 2 wrong usage.
+//! Exit codes: 0 good, 1 something was found that should not be (`check`, `salvage`), 2 cannot (with
+//! one line on stderr), or wrong usage.
 
 mod command;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use command::Done;
 
 /// Allocator of the command; the library leaves that choice to the program.
 #[cfg(feature = "mimalloc")]
@@ -25,18 +27,47 @@ struct Arguments {
 enum Command {
     /// Show the machine, where shards would sit on it, and what restricts them
     Topology(command::topology::Arguments),
+    /// Show what a database is, and what its files are used for
+    Stat(command::stat::Arguments),
+    /// Write all rows of a database as text
+    Dump(command::dump::Arguments),
+    /// Make a database from a dump, or add one to it
+    Load(command::load::Arguments),
+    /// Look whether a database is whole
+    Check(command::check::Arguments),
+    /// Write what is whole of a database that cannot be opened as text
+    Salvage(command::salvage::Arguments),
 }
 
 fn main() -> ExitCode {
     // Wrong usage ends here, with clap's message and exit code 2.
     let result = match Arguments::parse().command {
         Command::Topology(arguments) => command::topology::run(&arguments),
+        Command::Stat(arguments) => command::stat::run(&arguments),
+        Command::Dump(arguments) => command::dump::run(&arguments),
+        Command::Load(arguments) => command::load::run(&arguments),
+        Command::Check(arguments) => command::check::run(&arguments),
+        Command::Salvage(arguments) => command::salvage::run(&arguments),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Done::Good) => ExitCode::SUCCESS,
+        Ok(Done::Found) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("ancile: {error:#}");
-            ExitCode::from(1)
+            eprintln!("ancile: {}", told(&error));
+            ExitCode::from(2)
         }
     }
+}
+
+/// An error with its causes, but for those that it names itself.
+fn told(error: &anyhow::Error) -> String {
+    let mut causes = error.chain().map(ToString::to_string);
+    let first = causes.next().unwrap_or_default();
+    causes.fold(first, |told, cause| {
+        if told.contains(&cause) {
+            told
+        } else {
+            format!("{told}: {cause}")
+        }
+    })
 }

@@ -70,6 +70,22 @@ impl Extents {
         Some(Extent { offset, bytes })
     }
 
+    /// As [`allocate`](Self::allocate), at the lowest offset that has room, if that is below one.
+    pub(super) fn allocate_below(&mut self, bytes: u64, below: u64) -> Option<Extent> {
+        let mut free = self.by_offset.range(..below);
+        let (&offset, &free) = free.find(|&(_, &free)| free >= bytes)?;
+        self.remove(offset, free);
+        if free > bytes {
+            self.insert(offset + bytes, free - bytes);
+        }
+        Some(Extent { offset, bytes })
+    }
+
+    /// Whether an extent of so many bytes would be given out below the top.
+    pub(super) fn has_free(&self, bytes: u64) -> bool {
+        self.by_bytes.range((bytes, 0)..).next().is_some()
+    }
+
     pub(super) fn release(&mut self, extent: Extent) {
         let Extent {
             mut offset,
@@ -113,6 +129,11 @@ impl Extents {
 
     pub(super) fn bound(&self) -> u64 {
         self.bound
+    }
+
+    /// Bytes of free extents below the top.
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.free_bytes
     }
 
     pub(super) fn used(&self) -> u64 {

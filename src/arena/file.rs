@@ -62,7 +62,7 @@ pub(crate) enum FileError {
 }
 
 impl ArenaFile {
-    fn io(&self, doing: &'static str) -> impl Fn(io::Error) -> FileError {
+    pub(super) fn io(&self, doing: &'static str) -> impl Fn(io::Error) -> FileError {
         let path = self.path.clone();
         move |source| FileError::Io {
             path: path.clone(),
@@ -71,7 +71,7 @@ impl ArenaFile {
         }
     }
 
-    fn damaged(&self, reason: impl Into<String>) -> FileError {
+    pub(super) fn damaged(&self, reason: impl Into<String>) -> FileError {
         FileError::Damaged {
             path: self.path.clone(),
             reason: reason.into(),
@@ -169,16 +169,8 @@ impl ArenaFile {
             })?;
         let base = map.address(0);
         Head::at(base).set_open(boot_id());
-        let log = Log {
-            is_copy: self.access == Access::Copy,
-            trace: Trace::new(base).map_err(|reason| self.damaged(reason))?,
-            ledger,
-            debt: 0,
-            released: Vec::new(),
-            touched: Vec::new(),
-            #[cfg(test)]
-            shard: self.identity.shard,
-        };
+        let trace = Trace::new(base).map_err(|reason| self.damaged(reason))?;
+        let log = Log::new(self, trace, ledger);
         let arena = Arena {
             map,
             extents,
@@ -204,7 +196,7 @@ impl Arena {
 
 /// What is different after each start of the system; all zeros where the system does not tell, so
 /// that a file from before is taken as of now only by a system that never tells.
-fn boot_id() -> [u8; 16] {
+pub(super) fn boot_id() -> [u8; 16] {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&digits, 16).unwrap_or(0).to_le_bytes()

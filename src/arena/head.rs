@@ -32,6 +32,9 @@ const MAGIC: [u8; 16] = *b"ancile arena\r\n\x1a\0";
 pub(crate) const FORMAT_MAJOR: u32 = 1;
 pub(crate) const FORMAT_MINOR: u32 = 0;
 
+/// Both.
+pub(crate) const FORMAT: (u32, u32) = (FORMAT_MAJOR, FORMAT_MINOR);
+
 const STATE_CLEAN: u32 = 1;
 const STATE_OPEN: u32 = 2;
 
@@ -114,14 +117,19 @@ impl Head {
         set!(self, shards)(identity.shards);
         set!(self, database)(identity.database);
         set!(self, check)(self.sum());
+        self.set_first_undo_piece();
+        set!(self, state)(STATE_CLEAN);
+        // Last, so that a file whose making was interrupted is none.
+        set!(self, magic)(MAGIC);
+    }
+
+    /// Names the first undo piece, which is empty.
+    pub(super) fn set_first_undo_piece(self) {
         set!(self, undo[0])(UndoPiece {
             offset: PAGE_BYTES as u64,
             bytes: UNDO_BYTES_FIRST as u64,
             used: 0,
         });
-        set!(self, state)(STATE_CLEAN);
-        // Last, so that a file whose making was interrupted is none.
-        set!(self, magic)(MAGIC);
     }
 
     /// A number that depends on all that never changes.

@@ -21,6 +21,7 @@ use super::head::{Head, LEDGER_PIECES};
 use super::map::Map;
 use super::mutant::{self, Mutant};
 use super::trace::Trace;
+use crate::error::Faults;
 use crate::limits::PAGE_BYTES;
 
 /// Records of the first piece; each further one has twice as many.
@@ -178,6 +179,22 @@ impl Ledger {
         self.by_offset.insert(extent.offset, number);
     }
 
+    /// Notes that what was in an extent is in another one now.
+    pub(super) fn rename(&mut self, map: &Map, trace: &mut Trace, old: Extent, new: Extent) {
+        let Some(number) = self.by_offset.remove(&old.offset) else {
+            return;
+        };
+        // SAFETY: the record is ours (see `address`).
+        let record = unsafe { self.address(number).read() };
+        let moved = Record {
+            page: (new.offset / PAGE_BYTES as u64) as u32,
+            pages: (new.bytes / PAGE_BYTES as u64) as u32,
+            ..record
+        };
+        self.write(map, trace, number, moved);
+        self.by_offset.insert(new.offset, number);
+    }
+
     /// Forgets an extent.
     pub(super) fn remove(&mut self, map: &Map, trace: &mut Trace, extent: Extent) {
         if let Some(number) = self.by_offset.remove(&extent.offset) {
@@ -221,6 +238,18 @@ impl Ledger {
 
     /// Reads the ledger of a file: pieces and extents. Nothing in it is trusted.
     pub(super) fn read(map: &Map, bytes: u64) -> Result<(Self, Vec<Entry>, Vec<Extent>), String> {
+        let mut faults = Faults::default();
+        let read = Self::survey(map, bytes, &mut faults);
+        faults.first().map_or(Ok(read), Err)
+    }
+
+    /// As [`read`](Self::read), of a file of which any part may be damaged: what is, is told and left
+    /// out.
+    pub(super) fn survey(
+        map: &Map,
+        bytes: u64,
+        faults: &mut Faults,
+    ) -> (Self, Vec<Entry>, Vec<Extent>) {
         let head = Head::at(map.address(0));
         let mut ledger = Self::new();
         let (mut entries, mut own) = (Vec::new(), Vec::new());
@@ -233,7 +262,10 @@ impl Ledger {
                 offset,
                 bytes: piece_bytes(piece) as u64,
             };
-            check_extent(extent, bytes)?;
+            if let Err(reason) = check_extent(extent, bytes) {
+                faults.note(format!("piece {piece} of the ledger"), reason);
+                break;
+            }
             own.push(extent);
             ledger.pieces.push(map.address(offset as usize).cast());
         }
@@ -246,26 +278,38 @@ impl Ledger {
                 ledger.free.push(number);
                 continue;
             }
-            let extent = Extent {
-                offset: u64::from(record.page) * PAGE_BYTES as u64,
-                bytes: u64::from(record.pages) * PAGE_BYTES as u64,
-            };
-            check_extent(extent, bytes)?;
-            let kind = ExtentKind::ALL
-                .into_iter()
-                .find(|&kind| kind as u32 == record.kind)
-                .ok_or_else(|| format!("an extent is of unknown kind {}", record.kind))?;
-            let use_ = ExtentUse {
-                owner: record.owner,
-                kind,
-                number: record.number,
-                detail: record.detail,
-            };
-            ledger.by_offset.insert(extent.offset, number);
-            entries.push(Entry { extent, use_ });
+            match record.entry(bytes) {
+                Ok(entry) => {
+                    ledger.by_offset.insert(entry.extent.offset, number);
+                    entries.push(entry);
+                }
+                Err(reason) => faults.note(format!("record {number} of the ledger"), reason),
+            }
         }
         ledger.free.reverse();
-        Ok((ledger, entries, own))
+        (ledger, entries, own)
+    }
+}
+
+impl Record {
+    /// The extent in a file of so many bytes, or what is wrong with it.
+    fn entry(&self, bytes: u64) -> Result<Entry, String> {
+        let extent = Extent {
+            offset: u64::from(self.page) * PAGE_BYTES as u64,
+            bytes: u64::from(self.pages) * PAGE_BYTES as u64,
+        };
+        check_extent(extent, bytes)?;
+        let kind = ExtentKind::ALL
+            .into_iter()
+            .find(|&kind| kind as u32 == self.kind)
+            .ok_or_else(|| format!("an extent is of unknown kind {}", self.kind))?;
+        let use_ = ExtentUse {
+            owner: self.owner,
+            kind,
+            number: self.number,
+            detail: self.detail,
+        };
+        Ok(Entry { extent, use_ })
     }
 }
 

@@ -87,6 +87,8 @@ pub(super) struct Map {
     bytes: usize,
     binding: Binding,
     file: Option<MappedFile>,
+    /// Bytes of a file that is only read.
+    copied_bytes: Option<u64>,
 }
 
 /// The file below a mapping that grows.
@@ -147,6 +149,7 @@ impl Map {
         map.prepare(&options);
         // A child of a fork must not write into the file; it finds no memory there.
         map.advise(0, map.bytes, libc::MADV_DONTFORK);
+        map.copied_bytes = (access == Access::Copy).then_some(bytes);
         #[cfg(test)]
         if access == Access::Shared {
             let address = map.whole.as_ptr().expose_provenance();
@@ -184,9 +187,8 @@ impl Map {
 
     /// Bytes of the file; of anonymous memory, all.
     pub(super) fn file_bytes(&self) -> u64 {
-        self.file
-            .as_ref()
-            .map_or(self.bytes as u64, |file| file.bytes)
+        let whole = self.copied_bytes.unwrap_or(self.bytes as u64);
+        self.file.as_ref().map_or(whole, |file| file.bytes)
     }
 
     /// Waits until the first `bytes` of the file are on its disk.
@@ -246,6 +248,7 @@ impl Map {
             bytes,
             binding: Binding::Unasked,
             file: None,
+            copied_bytes: None,
         })
     }
 
@@ -290,6 +293,14 @@ impl Map {
         if start < end {
             file.has_holes |= punch(&file.file, start, end - start);
         }
+    }
+
+    /// Copies a range to another one, of which nothing is in use.
+    pub(super) fn copy(&mut self, from: u64, to: u64, bytes: usize) {
+        let (from, to) = (self.address(from as usize), self.address(to as usize));
+        // SAFETY: both ranges lie in the mapping, by the caller's word apart, and `&mut self` excludes
+        // readers.
+        unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
 
     /// Cuts the file after the first `bytes`, in whole steps.

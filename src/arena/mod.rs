@@ -36,6 +36,7 @@ mod ledger;
 mod map;
 pub(crate) mod mutant;
 mod prefetch;
+mod survey;
 mod trace;
 mod view;
 
@@ -47,7 +48,7 @@ use crate::limits::{PAGE_BYTES, SCOPE_BYTES_MIN};
 pub(crate) use extents::Extent;
 use extents::Extents;
 pub(crate) use file::{ArenaFile, FileError, is_in_memory, sync_directory};
-pub(crate) use head::Identity;
+pub(crate) use head::{FORMAT, Identity};
 pub(crate) use heap::Heap;
 use ledger::Ledger;
 pub(crate) use ledger::{Entry, ExtentKind, ExtentUse};
@@ -57,6 +58,7 @@ pub(crate) use map::unmap_files;
 pub(crate) use map::{Access, Binding, MapError, MapOptions, Pages, current_pu};
 use mutant::Mutant;
 pub(crate) use prefetch::{prefetch, prefetch_range};
+pub(crate) use survey::Surveyed;
 use trace::Trace;
 pub(crate) use view::View;
 
@@ -88,6 +90,21 @@ struct Log {
     touched: Vec<u32>,
     #[cfg(test)]
     shard: u32,
+}
+
+impl Log {
+    fn new(file: &ArenaFile, trace: Trace, ledger: Ledger) -> Self {
+        Self {
+            is_copy: file.access == Access::Copy,
+            trace,
+            ledger,
+            debt: 0,
+            released: Vec::new(),
+            touched: Vec::new(),
+            #[cfg(test)]
+            shard: file.identity.shard,
+        }
+    }
 }
 
 impl Arena {
@@ -170,6 +187,33 @@ impl Arena {
                 }
             }
         }
+    }
+
+    /// Copies what is in an extent to the lowest place below that has room; the old extent is released.
+    /// Its owner has to be told, in the same scope.
+    pub(crate) fn sink(&mut self, extent: Extent) -> Option<Extent> {
+        let Extent { offset, bytes } = extent;
+        let lower = self.extents.allocate_below(bytes, offset)?;
+        if self.map.ensure(lower.offset, bytes).is_err() {
+            self.extents.release(lower);
+            return None;
+        }
+        self.fresh(self.address(lower), bytes as usize);
+        self.map.copy(offset, lower.offset, bytes as usize);
+        match &mut self.log {
+            None => self.extents.release(extent),
+            Some(log) => {
+                log.ledger.rename(&self.map, &mut log.trace, extent, lower);
+                log.released.push(extent);
+            }
+        }
+        Some(lower)
+    }
+
+    /// Whether an extent of so many bytes would make the arena no longer.
+    pub(crate) fn has_free(&self, bytes: usize) -> bool {
+        let rounded = bytes.next_multiple_of(PAGE_BYTES) as u64;
+        self.extents.has_free(rounded)
     }
 
     /// As [`release`](Self::release), of one of many extents that need not go at once: the scope may
@@ -354,6 +398,16 @@ impl Arena {
     /// Bytes in use by extents.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.extents.used()
+    }
+
+    /// Bytes of the file below, if there is one.
+    pub(crate) fn file_bytes(&self) -> Option<u64> {
+        self.is_logged().then(|| self.map.file_bytes())
+    }
+
+    /// Bytes that extents had, and that are free.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.extents.free_bytes()
     }
 
     /// The bound.

@@ -1,12 +1,13 @@
 //! `ancile topology`: the machine, the plan, and, if asked for, what the system really gave.
 
-use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 
 use ancile::{Engine, EngineBuilder};
 use ancile_topology::{KindChoice, Machine, Order, Plan, Policy, Report, Shards};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+
+use super::{Done, print};
 
 /// Memory that `--verify` touches in each arena.
 const VERIFY_BYTES: u64 = 64 << 20;
@@ -61,7 +62,7 @@ enum Format {
     Svg,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &Arguments) -> Result<Done> {
     let policy = policy(arguments)?;
     let report = if arguments.verify {
         verified(&policy)?
@@ -73,11 +74,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Format::Json => report.to_json(),
         Format::Svg => report.to_svg(),
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write the report"),
-    }
+    print(&text)?;
+    Ok(Done::Good)
 }
 
 fn policy(arguments: &Arguments) -> Result<Policy> {

@@ -67,19 +67,6 @@ impl Engine {
             .map_err(Error::Storage)
     }
 
-    /// Returns memory that nothing uses to the system, and the files' space with it.
-    pub fn compact(&self) -> Result<()> {
-        let shrunk = self.ask_every_shard(|shard| shard.catalog.arena().shrink());
-        for (shard, shrunk) in shrunk.map_err(unanswered)?.into_iter().enumerate() {
-            shrunk.map_err(|error| {
-                Error::Storage(format!(
-                    "the file of shard {shard} could not be cut: {error}"
-                ))
-            })?;
-        }
-        Ok(())
-    }
-
     /// The numbers that a new table, and its indexes, have for ever.
     pub(super) fn next_serials(&self, key: TableKey, count: usize) -> Result<Vec<u32>, TableError> {
         match &self.directory {

@@ -5,7 +5,9 @@ mod builder;
 mod database;
 mod directory;
 mod registry;
+mod space;
 mod stats;
+mod survey;
 mod task;
 mod thread;
 
@@ -21,7 +23,11 @@ use directory::Directory;
 use directory::StoredTable;
 use registry::Registry;
 pub use registry::{TableInfo, TableSchema};
+pub use space::{ShardSpace, TableSpace};
 pub use stats::{HotId, HotRow, ShardStats, Stats};
+pub use survey::{
+    CheckReport, CheckedTable, Finding, Salvage, SalvageCount, SalvagedRow, check, check_with,
+};
 pub use task::Task;
 use thread::ShardThread;
 
@@ -31,7 +37,7 @@ use crate::limits::SLOTS_MAX;
 use crate::session::{AsyncSession, Patience, Peers, Resident, Session, is_inside_shard};
 use crate::shard::{Command, Inbox, Shard, TableShape};
 use crate::table::{
-    IndexKind, Record, RecordSchema, Records, Row, Schema, Shape, Table, check_name,
+    IndexKind, Record, RecordSchema, Records, Row, Schema, Shape, Table, Value, check_name,
 };
 
 /// An open engine: one shard a seat, each on a thread of its own.
@@ -137,15 +143,32 @@ impl Engine {
 
     /// Creates a table of records in every shard.
     pub fn create_records<R: Record>(&self, name: &str) -> Result<Records<R>, TableError> {
+        self.create_records_of(name, &R::schema())
+    }
+
+    /// Creates a table of records whose fields the program learns as it runs; its records are lists of
+    /// [`Value`]s.
+    pub fn create_records_with(
+        &self,
+        name: &str,
+        schema: RecordSchema,
+    ) -> Result<Records<Vec<Value>>, TableError> {
+        self.create_records_of(name, &schema)
+    }
+
+    fn create_records_of<R: Record>(
+        &self,
+        name: &str,
+        schema: &RecordSchema,
+    ) -> Result<Records<R>, TableError> {
         self.check_usable()?;
-        let schema = R::schema();
         check_name(name)?;
         schema.check()?;
         if self.registry.find(name).is_ok() {
             return Err(TableError::Exists(name.to_owned()));
         }
         let mut uniques = Vec::new();
-        for (entries, schema) in entry_tables(name, &schema) {
+        for (entries, schema) in entry_tables(name, schema) {
             // What an interrupted creation has left.
             if self.registry.find(&entries).is_ok() {
                 self.drop_one(&entries)?;
@@ -153,7 +176,19 @@ impl Engine {
             uniques.push(self.create(&entries, TableSchema::Records(schema), 0)?);
         }
         let key = self.create(name, TableSchema::Records(schema.clone()), 0)?;
-        Ok(Records::new(key, name, &schema, &uniques))
+        Ok(Records::new(key, name, schema, &uniques))
+    }
+
+    /// Opens a table of records that exists, whatever its fields; [`Records::schema`] tells them.
+    pub fn open_records_with(&self, name: &str) -> Result<Records<Vec<Value>>, TableError> {
+        match self.registry.find(name)? {
+            (key, TableSchema::Records(schema)) => self.handle(key, name, &schema),
+            (_, TableSchema::Rows(_)) => Err(TableError::Shape {
+                table: name.to_owned(),
+                row: "lists of values".to_owned(),
+                difference: "the table has rows, not records: open it with open_table".to_owned(),
+            }),
+        }
     }
 
     /// Opens a table of records that exists and whose records have the fields, key and indexes of this
@@ -165,23 +200,28 @@ impl Engine {
             TableSchema::Rows(_) => Some("the table has rows, not records".to_owned()),
             TableSchema::Records(schema) => schema.difference(&wanted),
         };
-        let uniques =
-            entry_tables(name, &wanted).map(|(entries, _)| Ok(self.registry.find(&entries)?.0));
-        match difference {
-            None => {
-                let uniques: Vec<TableKey> = uniques.collect::<Result<_, TableError>>()?;
-                // The table's own schema has its indexes in the order that the shards have them.
-                match &schema {
-                    TableSchema::Records(schema) => Ok(Records::new(key, name, schema, &uniques)),
-                    TableSchema::Rows(_) => Err(TableError::Missing(name.to_owned())),
-                }
-            }
-            Some(difference) => Err(TableError::Shape {
+        match (difference, &schema) {
+            // The table's own schema has its indexes in the order that the shards have them.
+            (None, TableSchema::Records(schema)) => self.handle(key, name, schema),
+            (difference, _) => Err(TableError::Shape {
                 table: name.to_owned(),
                 row: std::any::type_name::<R>().to_owned(),
-                difference,
+                difference: difference.unwrap_or_default(),
             }),
         }
+    }
+
+    /// A handle of a table, with those of its unique indexes.
+    fn handle<R: Record>(
+        &self,
+        key: TableKey,
+        name: &str,
+        schema: &RecordSchema,
+    ) -> Result<Records<R>, TableError> {
+        let uniques = entry_tables(name, schema)
+            .map(|(entries, _)| Ok(self.registry.find(&entries)?.0))
+            .collect::<Result<Vec<TableKey>, TableError>>()?;
+        Ok(Records::new(key, name, schema, &uniques))
     }
 
     /// Makes a table's parts in every shard.
@@ -386,6 +426,12 @@ impl Engine {
 
 /// How the names of tables begin that hold the entries of unique indexes: no other table's does.
 const ENTRIES: char = '\0';
+
+/// The table whose unique index has its entries in this one.
+fn indexed_table(entries: &str) -> Option<&str> {
+    let (table, _) = entries.strip_prefix(ENTRIES)?.rsplit_once(ENTRIES)?;
+    Some(table)
+}
 
 /// The tables of a record schema's unique indexes.
 fn entry_tables(name: &str, schema: &RecordSchema) -> impl Iterator<Item = (String, RecordSchema)> {

@@ -55,6 +55,14 @@ impl Bucket {
         self.slots[entry]
     }
 
+    pub(super) fn tag(&self, entry: usize) -> u16 {
+        self.tags[entry]
+    }
+
+    pub(super) fn displaced(&self) -> u16 {
+        self.displaced
+    }
+
     #[inline(always)]
     pub(super) fn reach(&self) -> u16 {
         self.reach

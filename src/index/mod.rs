@@ -28,7 +28,9 @@
 //! Growth in one stop, keys, pointers into rows. Removal never moves another key.
 
 mod bucket;
+mod check;
 mod segment;
+mod tidy;
 
 #[cfg(test)]
 mod test;
@@ -188,6 +190,11 @@ impl HashIndex {
             .map(|&entry| Segment::open(arena, entry))
             .collect::<Option<_>>()?;
         segments.sort_unstable_by_key(|segment| segment.range().prefix);
+        // Together they serve every place, once, or a damaged file would ask for a vast directory.
+        let span = |segment: &Segment| 1_u64 << (DEPTH_MAX - segment.range().depth);
+        if segments.iter().map(span).sum::<u64>() != 1 << DEPTH_MAX {
+            return None;
+        }
         let depth = segments.iter().map(|segment| segment.range().depth).max()?;
         let mut index = Self {
             directory: Vec::with_capacity(1 << depth),

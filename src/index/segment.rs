@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "buckets lie in arena memory")]
 
+mod check;
+
 use std::ptr::NonNull;
 
 use super::bucket::{BUCKET_ENTRIES, Bucket};
@@ -111,6 +113,16 @@ impl Segment {
     /// As [`release`](Self::release), of one of many that need not go at once.
     pub(super) fn release_in_turn(self, arena: &mut Arena) {
         arena.release_in_turn(self.extent);
+    }
+
+    pub(super) fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    /// Takes note that it was moved.
+    pub(super) fn settle(&mut self, arena: &Arena, extent: Extent) {
+        self.extent = extent;
+        self.buckets.first = arena.address(extent).cast();
     }
 
     pub(super) fn buckets(&self) -> Buckets {

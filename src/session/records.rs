@@ -184,18 +184,36 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
 
     /// Adds records; says how many were added. Those whose key exists are left out.
     pub fn insert_batch(&mut self, records: &[R]) -> Result<usize> {
+        let mut refused = 0;
+        self.insert_each(records, |_| refused += 1)?;
+        Ok(records.len() - refused)
+    }
+
+    /// Adds records, but for those whose key exists: their numbers in `records` are told, not in order.
+    pub fn insert_each(&mut self, records: &[R], mut refused: impl FnMut(usize)) -> Result<()> {
         if self.has_uniques() {
-            let mut inserted = 0;
-            for record in records {
+            for (number, record) in records.iter().enumerate() {
                 match self.insert(record) {
-                    Ok(()) => inserted += 1,
-                    Err(Error::DuplicateKey) => {}
-                    Err(error) => return Err(error),
+                    Err(Error::DuplicateKey) => refused(number),
+                    other => other?,
                 }
             }
-            return Ok(inserted);
+            return Ok(());
         }
-        self.count_of(records, |local, words| local.insert_all(words))
+        for (at, records) in records.chunks(RECORDS_PER_CALL).enumerate() {
+            let first = at * RECORDS_PER_CALL;
+            let batches = self.batches_of_records(first, records)?;
+            let reach = self.reach_of(&batches);
+            let told = self.at_each(&batches.words, reach, |local, words| {
+                local.insert_all(words)
+            })?;
+            for (shard, numbers) in told {
+                for number in numbers {
+                    refused(batches.numbers[shard][number]);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Replaces the record with the same key, or adds it; says whether there was one.
@@ -399,20 +417,20 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
                 let to = from
                     .saturating_add(SCAN_SLOTS_PER_REQUEST)
                     .min(first_end.unwrap_or(u32::MAX));
-                let (found, end) = self.at(shard, Reach::Reads, |local| {
+                let (found, next, end) = self.at(shard, Reach::Reads, |local| {
                     let mut found = Vec::new();
-                    let end = local.scan(from..to, &mut found);
-                    Ok((found, end))
+                    let (next, end) = local.scan(from..to, &mut found);
+                    Ok((found, next, end))
                 })?;
                 for image in split(&found) {
                     if visit(self.records.codec().read(image)?).is_break() {
                         return Ok(());
                     }
                 }
-                if to >= *first_end.get_or_insert(end) {
+                if next >= *first_end.get_or_insert(end) {
                     break;
                 }
-                from = to;
+                from = next;
             }
         }
         Ok(())

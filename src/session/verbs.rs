@@ -16,7 +16,7 @@ use super::transaction::{self, Transaction, TransactionOptions, Transactions};
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId};
 use crate::limits::SCAN_SLOTS_PER_REQUEST;
-use crate::shard::{Context, Reach};
+use crate::shard::{Context, Reach, Rows};
 use crate::table::{Batch, Compared, Outcome, Record, Records, Row, Table, Verb};
 
 /// A client's lanes, and what it does while it waits.
@@ -307,33 +307,27 @@ pub trait Verbs: Port + Sized {
         table: &Table<R>,
         mut visit: impl FnMut(&mut Self, DirectId, R) -> ControlFlow<()>,
     ) -> Result<()> {
-        let shards = self.port()?.0.peers().shards();
-        for shard in 0..shards {
-            let mut from = 0_u32;
-            let mut first_end = None;
-            loop {
-                let to = from
-                    .saturating_add(SCAN_SLOTS_PER_REQUEST)
-                    .min(first_end.unwrap_or(u32::MAX));
-                let (rows, end) = on(self, shard, Reach::Reads, |context| {
-                    let rows = context.rows(table)?;
-                    Ok::<_, Error>((
-                        rows.scan_slots(from..to).collect::<Vec<_>>(),
-                        rows.slots_end(),
-                    ))
-                })?;
-                for (id, row) in rows {
-                    if visit(self, id, row).is_break() {
-                        return Ok(());
-                    }
-                }
-                if to >= *first_end.get_or_insert(end) {
-                    break;
-                }
-                from = to;
-            }
-        }
-        Ok(())
+        scan_slots(
+            self,
+            table,
+            |rows, slots| rows.scan_slots(slots).collect(),
+            |client, (id, row)| visit(client, id, row),
+        )
+    }
+
+    /// Visits every row of a keyed table, as [`scan`](Self::scan), with its key.
+    fn scan_keyed<R: Row>(
+        &mut self,
+        table: &Table<R>,
+        mut visit: impl FnMut(&mut Self, SurrogateId, R) -> ControlFlow<()>,
+    ) -> Result<()> {
+        table.check_id::<SurrogateId>()?;
+        scan_slots(
+            self,
+            table,
+            |rows, slots| rows.scan_keyed_slots(slots).collect(),
+            |client, (key, row)| visit(client, key, row),
+        )
     }
 
     /// Runs a transaction over any tables and shards, reading what is committed: the changes of `body`
@@ -399,6 +393,40 @@ pub trait Verbs: Port + Sized {
     {
         at(self, table, id, Reach::All, closure)
     }
+}
+
+/// Visits what is told of every row, a bounded part of a shard at a time.
+fn scan_slots<S: Verbs, R: Row, T: Send>(
+    client: &mut S,
+    table: &Table<R>,
+    tell: impl Fn(&Rows<'_, R>, std::ops::Range<u32>) -> Vec<T> + Sync,
+    mut visit: impl FnMut(&mut S, T) -> ControlFlow<()>,
+) -> Result<()> {
+    let shards = client.port()?.0.peers().shards();
+    for shard in 0..shards {
+        let mut from = 0_u32;
+        let mut first_end = None;
+        loop {
+            let to = from
+                .saturating_add(SCAN_SLOTS_PER_REQUEST)
+                .min(first_end.unwrap_or(u32::MAX));
+            let tell = &tell;
+            let (rows, end) = on(client, shard, Reach::Reads, move |context| {
+                let rows = context.rows(table)?;
+                Ok::<_, Error>((tell(&rows, from..to), rows.slots_end()))
+            })?;
+            for row in rows {
+                if visit(client, row).is_break() {
+                    return Ok(());
+                }
+            }
+            if to >= *first_end.get_or_insert(end) {
+                break;
+            }
+            from = to;
+        }
+    }
+    Ok(())
 }
 
 /// Runs a closure in a shard.

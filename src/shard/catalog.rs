@@ -1,5 +1,8 @@
 //! The tables of a shard, and the arena that they share.
 
+mod compact;
+mod survey;
+
 use allocator_api2::vec::Vec;
 
 use crate::arena::{Arena, Entry, Heap};
@@ -25,6 +28,8 @@ pub(crate) enum Content {
     Rows { columns: usize, keyed: bool },
     Records(Arc<RecordShape>),
 }
+
+pub(crate) use compact::Compaction;
 
 pub(crate) struct Catalog {
     tables: Vec<Option<(u32, Part)>, Heap>,
@@ -340,7 +345,32 @@ impl Catalog {
     }
 }
 
+impl Catalog {
+    /// Whether a table's part could be opened; if not, why.
+    pub(crate) fn try_open(
+        &self,
+        shape: &TableShape,
+        shard: ShardIndex,
+        entries: &[Entry],
+    ) -> Result<(), String> {
+        let entries = entries.iter().copied();
+        let own: std::vec::Vec<Entry> = entries.filter(|entry| shape.owns(entry)).collect();
+        Part::open(&self.arena, shape, shard, &own).map(drop)
+    }
+}
+
 impl TableShape {
+    /// Whether an extent belongs to the table, or to one of its indexes.
+    pub(crate) fn owns(&self, entry: &Entry) -> bool {
+        let owner = entry.use_.owner;
+        owner == self.serial || self.index_serials().any(|serial| serial == owner)
+    }
+
+    /// Whether it is a table of rows with keys.
+    pub(crate) fn is_keyed(&self) -> bool {
+        matches!(self.content, Content::Rows { keyed: true, .. })
+    }
+
     /// The numbers of the table's indexes in its database.
     fn index_serials(&self) -> impl Iterator<Item = u32> {
         let serials: &[u32] = match &self.content {
@@ -350,7 +380,7 @@ impl TableShape {
         serials.iter().copied()
     }
 
-    fn name(&self) -> PartName {
+    pub(crate) fn name(&self) -> PartName {
         PartName {
             place: self.key.index,
             serial: self.serial,

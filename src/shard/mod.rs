@@ -36,7 +36,7 @@ use crate::id::{DirectId, RowId, ShardIndex, TableKey};
 use crate::table::{Record, Records, Row, Table};
 use crate::transaction::mutant::{self, Mutant};
 use crate::transaction::{EntryId, Intents, IntentsFull, Mode, NEVER, RowKey, UndoLog};
-pub(crate) use catalog::{Catalog, Content, TableShape};
+pub(crate) use catalog::{Catalog, Compaction, Content, TableShape};
 use chain::Holder;
 pub use context::Context;
 pub(crate) use context::{Fetched, Reach, Shipped, Sighting, panic_message};
@@ -242,8 +242,15 @@ impl Shard {
 
     /// As [`records`](Self::records), of records of any type.
     fn local(&mut self, table: TableKey) -> Result<Local<'_>> {
+        // Those who hold the places of texts have intents.
+        let may_tidy = self.intents.is_empty();
         let part = self.catalog.records(table)?;
-        Ok(Local::new(part, None, self.index, self.shards))
+        Ok(Local::new(part, None, self.index, self.shards).tidying(may_tidy))
+    }
+
+    /// Takes a step of bringing all tables together; none, while transactions are under way.
+    pub(crate) fn compact(&mut self, step: Compaction) -> Option<Compaction> {
+        self.intents.is_empty().then(|| self.catalog.compact(step))
     }
 
     /// The rows of a table in this shard; each change is a transaction of its own.

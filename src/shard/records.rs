@@ -3,7 +3,7 @@
 use crate::arena::Arena;
 use crate::error::{Error, Result};
 use crate::id::{ShardIndex, shard_of};
-use crate::limits::RECORD_DISTANCE;
+use crate::limits::{RECORD_DISTANCE, SCAN_WORDS_PER_REQUEST};
 use crate::table::{
     Image, IndexPlace, Key, Place, Record, RecordPart, Records, Single, hash_of, write_row,
     write_wanted,
@@ -29,7 +29,12 @@ pub(crate) struct Local<'a> {
     undo: Option<(&'a mut UndoLog, u32)>,
     shard: ShardIndex,
     shards: usize,
+    /// Whether texts may be moved.
+    may_tidy: bool,
 }
+
+/// Texts of so many times an image's bytes are moved at most when it is written.
+const TIDY_TIMES: usize = 4;
 
 /// Runs an operation with the images that its transaction needs, and ends its scope if it is alone.
 macro_rules! with_images {
@@ -66,6 +71,21 @@ impl<'a> Local<'a> {
             undo,
             shard,
             shards,
+            may_tidy: false,
+        }
+    }
+
+    /// Lets changes move texts, too, where that brings memory back.
+    pub(super) fn tidying(self, may_tidy: bool) -> Self {
+        Self { may_tidy, ..self }
+    }
+
+    /// Moves some texts after a change, if it is worth it.
+    #[inline]
+    fn tidy(&mut self, image: &Image<'_>) {
+        if self.may_tidy && self.part.is_sparse() {
+            let bytes = size_of_val(image.cells()) * TIDY_TIMES;
+            self.part.tidy(self.arena, bytes);
         }
     }
 
@@ -97,7 +117,9 @@ impl<'a> Local<'a> {
         with_images!(self, |images| self
             .part
             .insert(self.arena, image, images)
-            .map(drop))
+            .map(drop))?;
+        self.tidy(image);
+        Ok(())
     }
 
     /// Replaces the record with an image's key; says whether there was one.
@@ -112,7 +134,9 @@ impl<'a> Local<'a> {
     fn change(&mut self, place: Place, image: &Image<'_>) -> Result<()> {
         with_images!(self, |images| self
             .part
-            .update(self.arena, place, image, images))
+            .update(self.arena, place, image, images))?;
+        self.tidy(image);
+        Ok(())
     }
 
     fn upsert(&mut self, image: &Image<'_>) -> Result<bool> {
@@ -173,23 +197,22 @@ impl<'a> Local<'a> {
         Ok(())
     }
 
-    /// Adds the records of images one behind the other, each for itself; says how many. Those whose key
-    /// exists are left out.
-    pub(crate) fn insert_all(&mut self, words: &[u64]) -> Result<usize> {
-        let mut inserted = 0;
+    /// Adds the records of images one behind the other, each for itself. Those whose key exists are
+    /// left out; their numbers are told.
+    pub(crate) fn insert_all(&mut self, words: &[u64]) -> Result<Vec<usize>> {
+        let (mut number, mut refused) = (0, Vec::new());
         self.each(words, |local, image| {
             match local.insert(image) {
-                Ok(()) => inserted += 1,
-                Err(Error::DuplicateKey) => {}
-                Err(error) => return Err(error),
+                Err(Error::DuplicateKey) => refused.push(number),
+                other => other?,
             }
+            number += 1;
             Ok(())
         })?;
-        Ok(inserted)
+        Ok(refused)
     }
 
-    /// As [`insert_all`](Self::insert_all), and replaces those whose key exists; says how many were
-    /// added.
+    /// Adds records, or replaces those whose key exists; says how many were added.
     pub(crate) fn upsert_all(&mut self, words: &[u64]) -> Result<usize> {
         let mut inserted = 0;
         self.each(words, |local, image| {
@@ -242,12 +265,18 @@ impl<'a> Local<'a> {
         }
     }
 
-    /// Writes the images of records in a range of slots; where all slots end.
-    pub(crate) fn scan(&self, slots: std::ops::Range<u32>, found: &mut Vec<u64>) -> u32 {
+    /// Writes the images of records in a range of slots, until they are many words; where to go on,
+    /// and where all slots end.
+    pub(crate) fn scan(&self, slots: std::ops::Range<u32>, found: &mut Vec<u64>) -> (u32, u32) {
+        let (mut next, end) = (slots.end, self.part.slots_end());
         for place in self.part.scan(slots) {
             self.read(place, found);
+            if found.len() > SCAN_WORDS_PER_REQUEST {
+                next = place.slot() + 1;
+                break;
+            }
         }
-        self.part.slots_end()
+        (next, end)
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -392,7 +421,8 @@ impl<'a, R: Record> LocalRecords<'a, R> {
 
     /// Bytes of this table's records with their texts, and of its indexes, in this shard.
     pub fn bytes(&self) -> (u64, u64) {
-        self.inner.part.bytes()
+        let space = self.inner.part.space();
+        (space.row_bytes + space.text_bytes, space.index_bytes)
     }
 
     /// Records of this shard.

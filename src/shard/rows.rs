@@ -210,7 +210,8 @@ impl<'a, R: Row> Rows<'a, R> {
 
     /// Bytes of this table's rows, and of its index, in this shard.
     pub fn bytes(&self) -> (u64, u64) {
-        self.part.bytes()
+        let space = self.part.space();
+        (space.row_bytes, space.index_bytes)
     }
 
     /// Every row of this shard, in the order of their places.
@@ -225,6 +226,27 @@ impl<'a, R: Row> Rows<'a, R> {
         self.part.scan(slots).map(|place| {
             (
                 self.part.id(place),
+                R::load(self.part.cells(self.width, place)),
+            )
+        })
+    }
+
+    /// Every row of this shard, of a keyed table, with its key.
+    pub fn scan_keyed(&self) -> Result<impl Iterator<Item = (SurrogateId, R)>> {
+        if self.part.is_keyed() {
+            Ok(self.scan_keyed_slots(0..u32::MAX))
+        } else {
+            Err(Error::NotKeyed)
+        }
+    }
+
+    pub(crate) fn scan_keyed_slots(
+        &self,
+        slots: std::ops::Range<u32>,
+    ) -> impl Iterator<Item = (SurrogateId, R)> {
+        self.part.scan(slots).map(|place| {
+            (
+                SurrogateId(self.part.number(place)),
                 R::load(self.part.cells(self.width, place)),
             )
         })

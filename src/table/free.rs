@@ -138,12 +138,38 @@ impl FreeSlots {
         self.used = PIECE_SLOTS;
     }
 
+    /// Moves a piece down, if the extent is one and there is room; says whether it did.
+    pub(super) fn sink(&mut self, arena: &mut Arena, extent: Extent) -> bool {
+        let mut pieces = self.pieces.iter();
+        let Some(piece) = pieces.position(|(piece, _)| *piece == extent) else {
+            return false;
+        };
+        let Some(lower) = arena.sink(extent) else {
+            return false;
+        };
+        self.pieces[piece] = (lower, arena.address(lower).cast());
+        if piece == self.current {
+            self.base = self.pieces[piece].1;
+        }
+        true
+    }
+
+    /// Gives back the pieces behind the one in use.
+    pub(super) fn shrink(&mut self, arena: &mut Arena) {
+        let kept = if self.is_empty() { 0 } else { self.current + 1 };
+        for (extent, _) in self.pieces.split_off(kept.min(self.pieces.len())) {
+            arena.release(extent);
+        }
+        if self.pieces.is_empty() {
+            *self = Self::new(self.owner);
+        }
+    }
+
     /// All slots of the stack.
-    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
         (0..self.len()).map(|at| {
             let (_, base) = self.pieces[at / PIECE_SLOTS];
-            // SAFETY: entries below the length were written by `push`.
+            // SAFETY: entries below the length were written by `push`, or lie in a piece that was opened.
             unsafe { base.add(at % PIECE_SLOTS).read() }
         })
     }

@@ -15,6 +15,7 @@
 mod audit;
 mod batch;
 mod block;
+mod check;
 mod execute;
 mod free;
 mod handle;
@@ -23,6 +24,7 @@ mod row;
 mod schema;
 mod slots;
 mod stored;
+mod tidy;
 mod width;
 
 #[cfg(test)]
@@ -33,16 +35,17 @@ pub(crate) mod watch;
 pub(crate) use batch::BatchOperations;
 pub use batch::{Batch, Outcome};
 pub(crate) use block::{Block, Code, Verb, Verbs};
+pub(crate) use check::{LeftOut, salvage_rows};
 use execute::Windows;
 pub(crate) use execute::{Means, Rolling, RowPart};
 pub use handle::Table;
 pub(crate) use record::{
     Codec, Entries, Image, IndexPlace, RecordPart, RecordShape, Shape, are_equal, hash_of,
-    write_row, write_wanted,
+    salvage_records, write_row, write_wanted,
 };
 pub use record::{
     Field, FieldKind, FieldReader, FieldWriter, FromField, IndexKind, IndexSchema, Key, Record,
-    RecordSchema, Records, ToField,
+    RecordSchema, Records, ToField, Value,
 };
 pub use row::{Cell, Row};
 pub(crate) use schema::check_name;
@@ -99,6 +102,17 @@ impl BeforeImages for Together {
     fn updating(&mut self, _slot: u32, _header: u64, _cells: &[u64]) {}
     #[inline(always)]
     fn deleted(&mut self, _slot: u32, _header: u64) {}
+}
+
+/// What the memory of a part of a table is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartSpace {
+    pub(crate) rows: u64,
+    /// Of slabs and the stack of free slots.
+    pub(crate) row_bytes: u64,
+    /// Of texts that do not fit their rows.
+    pub(crate) text_bytes: u64,
+    pub(crate) index_bytes: u64,
 }
 
 /// A shard's part of a table.
@@ -199,12 +213,14 @@ impl TablePart {
         self.slots.live()
     }
 
-    /// Bytes of rows, and of the index.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        (
-            self.slots.bytes(),
-            self.index.as_ref().map_or(0, HashIndex::bytes),
-        )
+    /// What the part's memory is used for.
+    pub(crate) fn space(&self) -> PartSpace {
+        PartSpace {
+            rows: self.slots.live(),
+            row_bytes: self.slots.bytes(),
+            text_bytes: 0,
+            index_bytes: self.index.as_ref().map_or(0, HashIndex::bytes),
+        }
     }
 
     /// The row that an id names.

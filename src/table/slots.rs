@@ -17,6 +17,9 @@
 
 #![expect(unsafe_code, reason = "rows lie in arena memory")]
 
+mod check;
+mod tidy;
+
 use std::ptr::NonNull;
 
 use super::execute::RowPart;
@@ -312,6 +315,12 @@ impl Slots {
         arena.before(place.address, self.stride);
     }
 
+    /// The word behind a slot's header: the key, the first cell, or, of a linked slot, the next one.
+    fn second_word(&self, place: Place) -> u64 {
+        // SAFETY: a slot has at least eight bytes behind its header (see `Place`).
+        unsafe { place.header().add(1).read() }
+    }
+
     /// The key of a slot of a keyed table.
     #[inline(always)]
     pub(super) fn key(&self, place: Place) -> u64 {
@@ -339,6 +348,17 @@ impl Slots {
             let cells = place.address.add(self.cells_offset).cast::<u64>();
             std::slice::from_raw_parts_mut(cells.as_ptr(), width.cells())
         }
+    }
+
+    /// Puts another value into a cell, which means the same: no change of the row is counted.
+    pub(super) fn set_cell(&mut self, arena: &mut Arena, place: Place, cell: usize, value: u64) {
+        let at = self.cells_offset + cell * size_of::<u64>();
+        assert!(at < self.stride, "a cell lies in its row");
+        // SAFETY: the cell lies in the slot (see `Place`).
+        let address = unsafe { place.address.add(at) };
+        arena.before(address, size_of::<u64>());
+        // SAFETY: as above; `&mut self` excludes readers.
+        unsafe { address.cast::<u64>().write(value) };
     }
 
     /// Counts a change of a living row, which was told.
@@ -389,8 +409,7 @@ impl Slots {
     fn reserve_fresh(&mut self, arena: &mut Arena) -> Result<Place, Error> {
         if self.linked != NO_SLOT {
             let place = self.dead_place(self.linked)?;
-            // SAFETY: a linked slot's first bytes behind the header hold the next one, written by `give_back`.
-            let next = unsafe { place.header().add(1).read() } as u32;
+            let next = self.second_word(place) as u32;
             if next >= self.next && next != NO_SLOT {
                 return Err(self.damaged());
             }
@@ -494,7 +513,7 @@ impl Slots {
         if let Some(key) = key {
             self.set_key(place, key);
         }
-        self.live += 1;
+        self.live = self.live.wrapping_add(1);
     }
 
     /// Ends a row's life; its slot is not given out before [`Slots::give_back`].
@@ -505,16 +524,17 @@ impl Slots {
         // The carry of the last generation would go into the version; it is never reached.
         self.set_header(
             place,
-            (header + (1 << GENERATION_SHIFT) + VERSION_ONE) & !LIVE,
+            header.wrapping_add((1 << GENERATION_SHIFT) + VERSION_ONE) & !LIVE,
         );
-        self.live -= 1;
+        // The count of a damaged file may be any.
+        self.live = self.live.wrapping_sub(1);
     }
 
     /// Undoes a [`Slots::kill`] whose slot was not given back.
     pub(super) fn revive(&mut self, arena: &mut Arena, place: Place, header: u64) {
         self.before_header(arena, place);
         self.set_header(place, header);
-        self.live += 1;
+        self.live = self.live.wrapping_add(1);
     }
 
     /// Puts back a header as it was before a change that is undone, and was told.
@@ -526,7 +546,8 @@ impl Slots {
     pub(super) fn cancel(&mut self, arena: &mut Arena, place: Place) {
         self.before_header(arena, place);
         let header = self.header(place);
-        self.set_header(place, header + (1 << GENERATION_SHIFT) + VERSION_ONE);
+        let next = header.wrapping_add((1 << GENERATION_SHIFT) + VERSION_ONE);
+        self.set_header(place, next);
         self.give_back(arena, place);
     }
 

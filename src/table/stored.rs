@@ -103,6 +103,20 @@ impl Stored {
         arena.release(self.extent);
     }
 
+    pub(super) fn extent(&self) -> Extent {
+        self.extent
+    }
+
+    /// Moves the head down, if there is room; says whether it did.
+    pub(super) fn sink(&mut self, arena: &mut Arena) -> bool {
+        let Some(lower) = arena.sink(self.extent) else {
+            return false;
+        };
+        self.extent = lower;
+        self.head = arena.address(lower).cast();
+        true
+    }
+
     fn shape(&self) -> [u64; 2] {
         // SAFETY: as in `at`.
         let words = unsafe { self.head.read() };

@@ -78,7 +78,7 @@ fn damaged_files_give_one_line_or_a_plan_and_nothing_else_is_printed() {
         let text = errors(&output);
         match output.status.code() {
             Some(0) => assert_eq!(text, ""),
-            Some(1) => {
+            Some(2) => {
                 assert_eq!(text.lines().count(), 1, "{text}");
                 assert!(
                     text.starts_with("ancile: ") && output.stdout.is_empty(),

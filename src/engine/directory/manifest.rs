@@ -14,6 +14,7 @@ use super::{foreign, io_error};
 use crate::arena::sync_directory;
 use crate::engine::TableSchema;
 use crate::error::OpenError;
+use crate::limits::SHARDS_MAX;
 use crate::table::{Kind, RecordSchema, Schema, Shape};
 
 const NAME: &str = "MANIFEST";
@@ -130,6 +131,10 @@ impl Manifest {
     fn of(document: Document) -> Result<Self, String> {
         let database = u128::from_str_radix(&document.database, 16)
             .map_err(|_| format!("{:?} is no id of a database", document.database))?;
+        let shards = document.shards as usize;
+        if document.complete && !(1..=SHARDS_MAX).contains(&shards) {
+            return Err(format!("it names {shards} shards"));
+        }
         let mut tables: Vec<StoredTable> = Vec::new();
         let mut serials = Vec::new();
         for entry in document.tables {

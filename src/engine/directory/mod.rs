@@ -46,8 +46,8 @@ pub(super) struct Opening {
 pub(super) struct Directory {
     opening: Opening,
     manifest: Mutex<Manifest>,
-    /// Held open as long as the database is.
-    _lock: Locked,
+    /// Held open as long as the database is; none where nobody has ever had one, and it is only read.
+    _lock: Option<Locked>,
 }
 
 impl Directory {
@@ -61,7 +61,8 @@ impl Directory {
         }
         let lock = lock(&opening)?;
         let manifest = match Manifest::read(path)? {
-            Some(manifest) => manifest,
+            Some(manifest) if manifest.is_complete || creates => manifest,
+            Some(_) => return Err(foreign(path, "its making was interrupted")),
             None if !creates => {
                 return Err(foreign(path, "it has no file MANIFEST"));
             }
@@ -73,7 +74,7 @@ impl Directory {
         Ok(Self {
             opening,
             manifest: Mutex::new(manifest),
-            _lock: Locked::new(lock),
+            _lock: lock.map(Locked::new),
         })
     }
 
@@ -216,16 +217,25 @@ impl Directory {
 }
 
 /// Takes the lock of a database, or says who has it.
-fn lock(opening: &Opening) -> Result<File, OpenError> {
+fn lock(opening: &Opening) -> Result<Option<File>, OpenError> {
     let path = &opening.path;
     let is_shared = opening.access == Access::Shared;
-    let mut file = OpenOptions::new()
+    let file = OpenOptions::new()
         .read(true)
         .write(is_shared)
         .create(is_shared)
         .truncate(false)
-        .open(path.join(LOCK))
-        .map_err(io_error(path, "locked"))?;
+        .open(path.join(LOCK));
+    let mut file = match file {
+        // A copy of a database, for instance.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_dir() && !is_shared => {
+            return Ok(None);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.exists() => {
+            return Err(io_error(path, "opened")(error));
+        }
+        other => other.map_err(io_error(path, "locked"))?,
+    };
     let begun = Instant::now();
     loop {
         // Readers keep writers out, and not each other: what they read is theirs alone.
@@ -259,7 +269,7 @@ fn lock(opening: &Opening) -> Result<File, OpenError> {
         };
         write(&mut file).map_err(io_error(path, "locked"))?;
     }
-    Ok(file)
+    Ok(Some(file))
 }
 
 /// Whether a database can be made in a directory without one.

@@ -8,6 +8,7 @@ use super::image::{Image, TextCell, Values, are_equal, hash_of};
 use super::links::Left;
 use super::part::{ByFields, RecordPart, RowValues, Secondary, by_fields};
 use super::shape::Shape;
+use super::text::TextOwner;
 use crate::arena::Arena;
 use crate::error::{ArenaFull, Error};
 use crate::index::Probe;
@@ -66,7 +67,7 @@ impl RecordPart {
         let keys = by_fields!(self, arena, &self.shape.shape.key, None::<&Image<'_>>);
         self.key.make_room(arena, probe, &keys)?;
         self.make_room(arena, place, image)?;
-        self.take_texts(arena, image, None)
+        self.take_texts(arena, image, place, None)
     }
 
     /// Room in every index for a record with these values.
@@ -86,12 +87,13 @@ impl RecordPart {
         Ok(())
     }
 
-    /// Fills `cells` with an image's, its texts copied into the arena, but for those that the row at
-    /// `old` has already.
+    /// Fills `cells` with an image's, for the row at `place`, its texts copied into the arena, but for
+    /// those that the row at `old` has already.
     pub(super) fn take_texts(
         &mut self,
         arena: &mut Arena,
         image: &Image<'_>,
+        place: Place,
         old: Option<Place>,
     ) -> Result<(), ArenaFull> {
         let Shape { cells, texts, .. } = &self.shape.shape;
@@ -114,7 +116,11 @@ impl RecordPart {
                     continue;
                 }
             }
-            match image.with_text(cell, |text| self.texts.add(arena, text)) {
+            let owner = TextOwner {
+                slot: place.slot(),
+                cell: cell as u16,
+            };
+            match image.with_text(cell, |text| self.texts.add(arena, text, owner)) {
                 Ok(place) => self.cells[cell] = place,
                 Err(full) => {
                     for &cell in &texts[..at] {
@@ -204,7 +210,7 @@ impl RecordPart {
             return Err(Error::KeyChanged);
         }
         self.make_room(arena, place, image)?;
-        self.take_texts(arena, image, Some(place))?;
+        self.take_texts(arena, image, place, Some(place))?;
         let width = Dynamic(self.shape.shape.cells);
         let changed: Vec<usize> = (0..self.indexes.len())
             .filter(|&index| {

@@ -21,8 +21,16 @@ pub(crate) const HEAD: usize = 1;
 /// The cell of a text, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextCell {
-    Short { bytes: [u8; 16], length: usize },
-    Long { place: u64, length: usize },
+    Short {
+        bytes: [u8; 16],
+        length: usize,
+    },
+    Long {
+        place: u64,
+        length: usize,
+        /// Its first bytes.
+        begin: [u8; 3],
+    },
 }
 
 impl TextCell {
@@ -34,12 +42,34 @@ impl TextCell {
             Self::Long {
                 place: cell[0],
                 length: cell[1] as u32 as usize,
+                begin: [bytes[12], bytes[13], bytes[14]],
             }
         } else {
             Self::Short {
                 bytes,
                 length: usize::from(bytes[15]).min(INLINE_BYTES),
             }
+        }
+    }
+
+    /// Whether a text is the one that the cell names, as far as a look tells that costs nothing: in a
+    /// damaged file there may be none, or another one.
+    #[inline]
+    pub(super) fn names(self, text: &[u8]) -> bool {
+        match self {
+            Self::Short { .. } => true,
+            Self::Long { length, begin, .. } => text.len() == length && text.starts_with(&begin),
+        }
+    }
+
+    /// Whether a text is the one that the cell says, and the cell is as it was written.
+    pub(super) fn fits(self, text: &[u8]) -> bool {
+        match self {
+            Self::Short { bytes, length } => {
+                usize::from(bytes[INLINE_BYTES]) == length
+                    && bytes[length..INLINE_BYTES].iter().all(|&byte| byte == 0)
+            }
+            Self::Long { length, .. } => length > INLINE_BYTES && self.names(text),
         }
     }
 
@@ -104,6 +134,14 @@ impl<'a> ImageWriter<'a> {
         self.note_present(spot);
     }
 
+    /// Writes that there should be a text, and that it is lost: whoever reads it is told.
+    pub(crate) fn lost(&mut self, spot: &Spot) {
+        let at = self.start + HEAD + spot.cell;
+        let cell = TextCell::long(u64::MAX, &[0; INLINE_BYTES + 1]);
+        self.words[at..at + 2].copy_from_slice(&cell);
+        self.note_present(spot);
+    }
+
     fn note_present(&mut self, spot: &Spot) {
         if let Some((cell, bit)) = spot.presence {
             self.words[self.start + HEAD + cell] |= 1 << bit;
@@ -116,6 +154,9 @@ pub(crate) trait Values {
     fn cell(&self, cell: usize) -> u64;
     /// The text whose cell is at `cell`; empty if it cannot be, as in a damaged file.
     fn with_text<T>(&self, cell: usize, look: impl FnOnce(&[u8]) -> T) -> T;
+
+    /// As [`with_text`](Self::with_text); none if the text is not there.
+    fn try_text<T>(&self, cell: usize, look: impl FnOnce(&[u8]) -> T) -> Option<T>;
 
     /// Whether a field holds anything.
     fn is_present(&self, spot: &Spot) -> bool {
@@ -228,7 +269,18 @@ impl Values for Image<'_> {
         let at = HEAD + cell;
         match TextCell::read([self.words[at], self.words[at + 1]]) {
             TextCell::Short { bytes, length } => look(&bytes[..length]),
-            TextCell::Long { place, length } => look(self.long(place, length).unwrap_or_default()),
+            TextCell::Long { place, length, .. } => {
+                look(self.long(place, length).unwrap_or_default())
+            }
+        }
+    }
+
+    #[inline]
+    fn try_text<T>(&self, cell: usize, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let at = HEAD + cell;
+        match TextCell::read([self.words[at], self.words[at + 1]]) {
+            TextCell::Short { bytes, length } => Some(look(&bytes[..length])),
+            TextCell::Long { place, length, .. } => self.long(place, length).map(look),
         }
     }
 }

@@ -72,6 +72,24 @@ impl Links {
         self.extents.iter().map(|extent| extent.bytes).sum()
     }
 
+    /// The extents that may move.
+    pub(super) fn movable(&self) -> impl Iterator<Item = Extent> {
+        self.extents.iter().copied()
+    }
+
+    /// Moves an extent down, if it is ours and there is room; says whether it did.
+    pub(super) fn sink(&mut self, arena: &mut Arena, extent: Extent) -> bool {
+        let Some(piece) = self.extents.iter().position(|piece| *piece == extent) else {
+            return false;
+        };
+        let Some(lower) = arena.sink(extent) else {
+            return false;
+        };
+        self.extents[piece] = lower;
+        self.pieces[piece] = arena.address(lower).cast();
+        true
+    }
+
     /// Makes sure that there is a link for a slot.
     pub(super) fn reach(&mut self, arena: &mut Arena, slot: u32) -> Result<(), ArenaFull> {
         while (slot >> self.shift) as usize >= self.pieces.len() {
@@ -99,6 +117,13 @@ impl Links {
                 before: NONE,
             },
         }
+    }
+
+    /// The next slot in a slot's list, and the one before.
+    pub(super) fn neighbours(&self, slot: u32) -> (Option<u32>, Option<u32>) {
+        let Link { next, before } = self.read(slot);
+        let some = |slot| (slot != NONE).then_some(slot);
+        (some(next), some(before))
     }
 
     fn write(&mut self, arena: &mut Arena, slot: u32, link: Link) {

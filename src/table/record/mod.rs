@@ -15,12 +15,14 @@ mod proposed;
 mod shape;
 mod text;
 mod typed;
+mod value;
 
 pub use handle::Records;
 pub(crate) use handle::{Entries, IndexPlace};
 pub(crate) use image::{Image, are_equal, hash_of};
-pub(crate) use part::{RecordPart, RecordShape};
+pub(crate) use part::{RecordPart, RecordShape, salvage_records};
 pub(crate) use shape::Shape;
 pub use shape::{Field, FieldKind, IndexKind, IndexSchema, RecordSchema};
 pub(crate) use typed::{Codec, write_row, write_wanted};
 pub use typed::{FieldReader, FieldWriter, FromField, Key, Record, ToField};
+pub use value::Value;

@@ -5,6 +5,9 @@
 //! replaces or removes stay where they are until it commits, so that undoing only puts their places
 //! back.
 
+mod check;
+mod tidy;
+
 use std::sync::Arc;
 
 use super::image::{TextCell, Values, are_equal, hash_of};
@@ -17,7 +20,8 @@ use crate::id::{DirectId, ShardIndex};
 use crate::index::{HashIndex, Keys, Probe};
 use crate::table::slots::Slots;
 use crate::table::stored::{Stored, of_kind};
-use crate::table::{Dynamic, PartName, Place};
+use crate::table::{Dynamic, PartName, PartSpace, Place};
+pub(crate) use check::salvage_records;
 
 /// A shard's part of a table of records.
 pub(crate) struct RecordPart {
@@ -81,7 +85,18 @@ impl Values for RowValues<'_> {
     fn with_text<T>(&self, cell: usize, look: impl FnOnce(&[u8]) -> T) -> T {
         match TextCell::read([self.cells[cell], self.cells[cell + 1]]) {
             TextCell::Short { bytes, length } => look(&bytes[..length]),
-            TextCell::Long { place, length } => self.view.with(place, length, look),
+            TextCell::Long { place, length, .. } => self.view.with(place, length, look),
+        }
+    }
+
+    #[inline]
+    fn try_text<T>(&self, cell: usize, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let cell = TextCell::read([self.cells[cell], self.cells[cell + 1]]);
+        match cell {
+            TextCell::Short { bytes, length } => Some(look(&bytes[..length])),
+            TextCell::Long { place, length, .. } => self
+                .view
+                .with(place, length, |text| cell.names(text).then(|| look(text))),
         }
     }
 }
@@ -270,16 +285,18 @@ impl RecordPart {
         self.slots.live()
     }
 
-    /// Bytes of rows and texts, and of indexes.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
+    /// What the part's memory is used for.
+    pub(crate) fn space(&self) -> PartSpace {
         let indexes = self.indexes.iter();
         let indexes: u64 = indexes
             .map(|index| index.hash.bytes() + index.links.bytes())
             .sum();
-        (
-            self.slots.bytes() + self.texts.bytes(),
-            self.key.bytes() + indexes,
-        )
+        PartSpace {
+            rows: self.slots.live(),
+            row_bytes: self.slots.bytes(),
+            text_bytes: self.texts.bytes(),
+            index_bytes: self.key.bytes() + indexes,
+        }
     }
 
     /// The values of a record.

@@ -67,7 +67,7 @@ impl RecordPart {
         };
         arena.prepare_undoable(self.change_bytes(&image) + self.record_bytes())?;
         self.make_room(arena, place, &image)?;
-        self.take_texts(arena, &image, Some(place))?;
+        self.take_texts(arena, &image, place, Some(place))?;
         Image::cells_mut(words)[..self.cells.len()].copy_from_slice(&self.cells);
         Ok(())
     }

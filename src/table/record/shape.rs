@@ -36,6 +36,19 @@ impl FieldKind {
         matches!(self, Self::Text | Self::Bytes)
     }
 
+    /// What such a field holds, in a sentence.
+    pub(crate) fn holds(self) -> &'static str {
+        match self {
+            Self::U64 => "an unsigned integer",
+            Self::I64 => "a signed integer",
+            Self::F64 => "a floating-point number",
+            Self::Bool => "true or false",
+            Self::Timestamp => "a timestamp",
+            Self::Text => "text",
+            Self::Bytes => "bytes",
+        }
+    }
+
     /// Cells of eight bytes that the field takes in a row.
     fn cells(self) -> usize {
         if self.is_text() { 2 } else { 1 }
@@ -342,6 +355,8 @@ impl RecordSchema {
 /// Where a field lies in a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
+    /// Which field of the record it is.
+    pub(crate) field: usize,
     pub(crate) kind: FieldKind,
     pub(crate) cell: usize,
     /// Cell and bit that say whether it holds anything.
@@ -351,6 +366,8 @@ pub(crate) struct Spot {
 /// A record schema, laid out.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
+    /// Names of the fields.
+    pub(crate) names: Vec<String>,
     pub(crate) spots: Vec<Spot>,
     /// Cells of a row.
     pub(crate) cells: usize,
@@ -369,12 +386,13 @@ impl Shape {
         let mut cell = optional.div_ceil(64);
         let mut bit = 0;
         let mut spots = Vec::new();
-        for field in &schema.fields {
+        for (number, field) in schema.fields.iter().enumerate() {
             let presence = field.optional.then(|| {
                 bit += 1;
                 ((bit - 1) / 64, (bit as u32 - 1) % 64)
             });
             spots.push(Spot {
+                field: number,
                 kind: field.kind,
                 cell,
                 presence,
@@ -391,6 +409,11 @@ impl Shape {
             indexes.map(|index| some(&index.fields)).collect()
         };
         Self {
+            names: schema
+                .fields
+                .iter()
+                .map(|field| field.name.clone())
+                .collect(),
             cells: cell,
             texts: texts.map(|spot| spot.cell).collect(),
             key: some(&schema.key),

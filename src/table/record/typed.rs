@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use super::image::{Image, ImageWriter, Values};
 use super::part::RowValues;
 use super::shape::{FieldKind, RecordSchema, Shape, Spot};
+use super::value::Value;
 use crate::error::{Error, Result};
 use crate::limits::TEXT_BYTES_MAX;
 use crate::table::Timestamp;
@@ -24,16 +25,60 @@ pub trait Record: Send + Sync + Sized + 'static {
 /// Takes the fields of a record, one after the other.
 pub struct FieldWriter<'a> {
     image: ImageWriter<'a>,
+    names: &'a [String],
     spots: &'a [Spot],
     failure: Option<Error>,
 }
 
 impl<'a> FieldWriter<'a> {
-    fn new(words: &'a mut Vec<u64>, shape: &Shape, spots: &'a [Spot]) -> Self {
+    fn new(words: &'a mut Vec<u64>, shape: &'a Shape, spots: &'a [Spot]) -> Self {
         Self {
             image: ImageWriter::new(words, shape.cells),
+            names: &shape.names,
             spots,
             failure: None,
+        }
+    }
+
+    /// Writes values, of which there must be as many as there are fields left, each of its field's
+    /// kind.
+    pub(super) fn values(&mut self, values: &[Value]) {
+        if values.len() != self.spots.len() {
+            return self.fail(Error::FieldCount {
+                given: values.len(),
+                fields: self.spots.len(),
+            });
+        }
+        for value in values {
+            let Some(spot) = self.spots.first() else {
+                return;
+            };
+            let is_fit = match value.kind() {
+                None => spot.presence.is_some(),
+                Some(kind) => kind == spot.kind,
+            };
+            if !is_fit {
+                let field = self.names[spot.field].clone();
+                return self.fail(Error::FieldValue {
+                    field,
+                    holds: spot.kind.holds(),
+                    given: value.kind().map_or("nothing", FieldKind::holds),
+                });
+            }
+            self.value(spot.kind, value);
+        }
+    }
+
+    fn value(&mut self, kind: FieldKind, value: &Value) {
+        match value {
+            Value::Nothing => self.nothing(kind),
+            Value::U64(value) => value.put(self),
+            Value::I64(value) => value.put(self),
+            Value::F64(value) => value.put(self),
+            Value::Bool(value) => value.put(self),
+            Value::Timestamp(value) => value.put(self),
+            Value::Text(value) => value.put(self),
+            Value::Bytes(value) => value.put(self),
         }
     }
 
@@ -118,16 +163,32 @@ impl FieldReader<'_> {
     }
 
     /// The next field's bytes; `None` if it holds nothing.
-    fn text<T>(&mut self, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
-        let spot = self.next()?;
-        match &self.values {
-            Source::Image(image) => image
-                .is_present(&spot)
-                .then(|| image.with_text(spot.cell, look)),
-            Source::Row(row) => row
-                .is_present(&spot)
-                .then(|| row.with_text(spot.cell, look)),
+    fn text<T>(&mut self, look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        let Some(spot) = self.next() else {
+            return Ok(None);
+        };
+        let text = match &self.values {
+            Source::Image(image) => text_of(image, &spot, look),
+            Source::Row(row) => text_of(row, &spot, look),
+        };
+        text.map_err(|Lost| self.damaged())
+    }
+
+    /// The values of all fields that are left.
+    pub(super) fn values(&mut self) -> Result<Vec<Value>> {
+        let mut values = Vec::with_capacity(self.spots.len());
+        while let Some(spot) = self.spots.first() {
+            values.push(match spot.kind {
+                FieldKind::U64 => u64::take(self)?.into(),
+                FieldKind::I64 => i64::take(self)?.into(),
+                FieldKind::F64 => f64::take(self)?.into(),
+                FieldKind::Bool => bool::take(self)?.into(),
+                FieldKind::Timestamp => Timestamp::take(self)?.into(),
+                FieldKind::Text => String::take(self)?.into(),
+                FieldKind::Bytes => Vec::<u8>::take(self)?.into(),
+            });
         }
+        Ok(values)
     }
 
     /// What is wrong with the field that was read last.
@@ -208,7 +269,7 @@ text_fields! {
 
 impl FromField for String {
     fn take(fields: &mut FieldReader<'_>) -> Result<Option<Self>> {
-        match fields.text(|bytes| std::str::from_utf8(bytes).map(str::to_owned)) {
+        match fields.text(|bytes| std::str::from_utf8(bytes).map(str::to_owned))? {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text)),
             Some(Err(_)) => Err(fields.damaged()),
@@ -218,7 +279,7 @@ impl FromField for String {
 
 impl FromField for Vec<u8> {
     fn take(fields: &mut FieldReader<'_>) -> Result<Option<Self>> {
-        Ok(fields.text(<[u8]>::to_vec))
+        fields.text(<[u8]>::to_vec)
     }
 }
 
@@ -340,6 +401,22 @@ pub(crate) fn write_wanted(
     result
 }
 
+/// A text is not where its cell says, as it may be in a damaged file.
+struct Lost;
+
+/// Looks at the text of a field, if it holds one.
+#[inline]
+fn text_of<T>(
+    values: &impl Values,
+    spot: &Spot,
+    look: impl FnOnce(&[u8]) -> T,
+) -> Result<Option<T>, Lost> {
+    if !values.is_present(spot) {
+        return Ok(None);
+    }
+    values.try_text(spot.cell, look).map(Some).ok_or(Lost)
+}
+
 /// The image of a row, written behind what is there.
 pub(crate) fn write_row(shape: &Shape, row: &RowValues<'_>, words: &mut Vec<u64>) {
     let mut image = ImageWriter::new(words, shape.cells);
@@ -348,7 +425,10 @@ pub(crate) fn write_row(shape: &Shape, row: &RowValues<'_>, words: &mut Vec<u64>
             continue;
         }
         if spot.kind.is_text() {
-            row.with_text(spot.cell, |text| image.text(spot, text));
+            let is_there = text_of(row, spot, |text| image.text(spot, text));
+            if is_there.is_err() {
+                image.lost(spot);
+            }
         } else {
             image.cell(spot, row.cell(spot.cell));
         }

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ancile::{
     Batch, DirectId, Engine, Error, Isolation, Records, Schema, SurrogateId, Table,
@@ -41,7 +42,8 @@ pub(super) struct Tables {
     accounts: Table<Account>,
 }
 
-/// Works until the process is killed, or does nothing until then.
+/// Works until the process is killed, or does nothing until then; half of those that work bring all
+/// tables together again and again meanwhile.
 pub(super) fn work(directory: &Path, seed: u64, is_idle: bool) -> ! {
     let engine = settings().open(directory).unwrap();
     let tables = Arc::new(tables(engine));
@@ -71,8 +73,15 @@ pub(super) fn work(directory: &Path, seed: u64, is_idle: bool) -> ! {
             }
         }
     }
+    let mut random = Random::of(seed);
+    let compacts = !is_idle && random.below(2) == 0;
     loop {
-        std::thread::park();
+        if compacts {
+            std::thread::sleep(Duration::from_micros(random.below(10_000)));
+            tables.engine.compact().unwrap();
+        } else {
+            std::thread::park();
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! A process is killed at any moment of its work, and its database opened again: what was acknowledged
-//! is there, and what was not is there as a whole or not at all.
+//! is there, and what was not is there as a whole or not at all. The files are checked, too, as they were
+//! left and as they are after a close.
 //!
 //! The child is this program, started with a directory in its environment. It tells through a pipe,
 //! which outlives it. Some kills hit it while it opens the database; some of what they leave is opened
@@ -113,12 +114,26 @@ impl Kills {
             self.kill(Begun::WhileOpening)?;
         }
         self.kill(Begun::AtWork)?;
+        self.check_files()?;
         // Readers bring nothing in order but for themselves: the next process finds it as it was left.
         let is_read_only = self.random.below(2) == 0;
         let engine = settings().read_only(is_read_only).open(self.place.path());
         let engine = engine.map_err(|error| error.to_string())?;
         self.model.check(&engine)?;
-        engine.close().map_err(|error| error.to_string())
+        engine.close().map_err(|error| error.to_string())?;
+        if is_read_only {
+            return Ok(());
+        }
+        self.check_files()
+    }
+
+    /// Whether the files are whole, as `ancile check` sees it.
+    fn check_files(&self) -> Result<(), String> {
+        let report = ancile::check(self.place.path()).map_err(|error| error.to_string())?;
+        match report.findings.first() {
+            None => Ok(()),
+            Some(first) => Err(format!("of {} findings: {first:?}", report.findings.len())),
+        }
     }
 
     /// Starts a process, kills it, and takes in what it has said.

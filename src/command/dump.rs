@@ -1,0 +1,197 @@
+//! `ancile dump`: all rows of a database, as text.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use ancile::{Engine, Session, TableSchema, Value, Verbs};
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use super::format::{Extra, Format, Layout, csv, jsonl, value_of};
+use super::progress::Progress;
+use super::{Done, open_for_reading};
+
+const LONG: &str = "\
+Writes all rows of a database, or of some of its tables, as text that `ancile load` reads. The database \
+is opened for reading only, and nobody may have it open for changes meanwhile.
+
+Formats:
+  jsonl  One JSON object a line. A table begins with its schema, {\"table\": NAME, \"schema\": {..}}; \
+each row is {\"table\": NAME, \"row\": {FIELD: VALUE, ..}}, with \"key\" before \"row\" in keyed tables, and \
+\"id\" (where it lay: told, and not loaded) in tables of rows without keys.
+  csv    RFC 4180, one table. The first line, which begins with #{, is the schema, as in jsonl; the \
+second names the columns, among them @key or @id. A field that holds nothing is empty; a text of no \
+letters is \"\".
+
+Schemas:
+  {\"records\": {\"fields\": [{\"name\": NAME, \"kind\": KIND, \"optional\": BOOL}, ..], \"key\": [FIELD, ..], \
+\"indexes\": [{\"name\": NAME, \"kind\": \"hash\" or \"unique\", \"fields\": [FIELD, ..]}, ..]}}
+  {\"rows\": {\"keyed\": BOOL, \"columns\": [{\"name\": NAME, \"kind\": KIND}, ..]}}
+Kinds are u64, i64, f64, timestamp, and, of records only, bool, text, bytes.
+
+Values: integers and timestamps (microseconds since 1970-01-01 00:00 UTC) are decimal numbers of up to \
+64 bits (beyond 2^53 they are exact here, and rounded by programs that read JSON numbers as doubles); \
+floating-point numbers are the shortest decimal with the same bits, or NaN, inf, -inf (strings in \
+JSON); bytes are Base64; nothing is null.
+
+Exit codes: 0 done, 2 cannot.";
+
+#[derive(Args)]
+#[command(after_long_help = LONG)]
+pub(crate) struct Arguments {
+    /// The database's directory
+    path: PathBuf,
+    /// Only this table; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    table: Vec<String>,
+    /// How to write
+    #[arg(long, value_enum, default_value_t = Format::Jsonl)]
+    format: Format,
+    /// Write to this file, which must not exist, instead of standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Leave out the schema in front of comma-separated values
+    #[arg(long)]
+    no_schema: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Done> {
+    let engine = open_for_reading(&arguments.path)?;
+    let layouts = Layout::of_engine(&engine, &arguments.table)?;
+    if arguments.format == Format::Csv && layouts.len() != 1 {
+        let names: Vec<&str> = layouts.iter().map(|layout| &*layout.table).collect();
+        bail!(
+            "comma-separated values have one table: choose one with --table of {}",
+            names.join(", ")
+        );
+    }
+    let mut sink = Sink::new(arguments.output.as_ref(), arguments.format)?;
+    sink.with_schema = !arguments.no_schema;
+    let result = write_all(&engine, &layouts, &mut sink);
+    finish(result, sink)?;
+    Ok(Done::Good)
+}
+
+/// Ends a dump; a reader who has seen enough is no fault.
+pub(super) fn finish(result: Result<()>, mut sink: Sink) -> Result<()> {
+    let result = result.and_then(|()| Ok(sink.out.flush()?));
+    match result {
+        Err(error) if is_broken_pipe(&error) => Ok(()),
+        other => other.context("the dump could not be written"),
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let is_broken = |kind: Option<ErrorKind>| kind == Some(ErrorKind::BrokenPipe);
+    error.chain().any(|cause| {
+        is_broken(cause.downcast_ref::<io::Error>().map(io::Error::kind))
+            || is_broken(
+                cause
+                    .downcast_ref::<serde_json::Error>()
+                    .and_then(|e| e.io_error_kind()),
+            )
+    })
+}
+
+/// Where a dump goes.
+pub(super) struct Sink {
+    out: Box<dyn Write>,
+    format: Format,
+    with_schema: bool,
+    progress: Progress,
+    pub(super) rows: u64,
+}
+
+impl Sink {
+    pub(super) fn new(output: Option<&PathBuf>, format: Format) -> Result<Self> {
+        let out: Box<dyn Write> = match output {
+            None => Box::new(io::stdout().lock()),
+            Some(path) => {
+                let file = OpenOptions::new().write(true).create_new(true).open(path);
+                let name = || format!("{} could not be made", path.display());
+                Box::new(file.with_context(name)?)
+            }
+        };
+        Ok(Self {
+            out: Box::new(BufWriter::with_capacity(1 << 20, out)),
+            format,
+            with_schema: true,
+            progress: Progress::new("rows written"),
+            rows: 0,
+        })
+    }
+
+    /// Begins a table.
+    pub(super) fn begin(&mut self, layout: &Layout) -> Result<()> {
+        match self.format {
+            Format::Jsonl => jsonl::write_schema(&mut self.out, layout),
+            Format::Csv => csv::write_head(&mut self.out, layout, self.with_schema),
+        }
+    }
+
+    pub(super) fn row(&mut self, layout: &Layout, extra: Extra, values: &[Value]) -> Result<()> {
+        match self.format {
+            Format::Jsonl => jsonl::write_row(&mut self.out, layout, extra, values)?,
+            Format::Csv => csv::write_row(&mut self.out, extra, values)?,
+        }
+        self.rows += 1;
+        self.progress.tell(|| self.rows.to_string());
+        Ok(())
+    }
+}
+
+fn write_all(engine: &Engine, layouts: &[Layout], sink: &mut Sink) -> Result<()> {
+    let mut session = engine.session()?;
+    for layout in layouts {
+        sink.begin(layout)?;
+        write_table(engine, &mut session, layout, sink)?;
+    }
+    Ok(())
+}
+
+/// Writes the rows of a table; an error of the sink ends the scan.
+fn write_table(
+    engine: &Engine,
+    session: &mut Session,
+    layout: &Layout,
+    sink: &mut Sink,
+) -> Result<()> {
+    let mut failure = None;
+    let mut go_on = |result: Result<()>| match result {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failure = Some(error);
+            ControlFlow::Break(())
+        }
+    };
+    let values = |cells: Vec<u64>| -> Vec<Value> {
+        let fields = layout.fields.iter().zip(cells);
+        fields
+            .map(|(field, cell)| value_of(field.kind, cell))
+            .collect()
+    };
+    let scanned = match &layout.schema {
+        TableSchema::Rows(_) => {
+            let table = engine.open_table::<Vec<u64>>(&layout.table)?;
+            if layout.is_keyed() {
+                session.scan_keyed(&table, |_, key, cells| {
+                    go_on(sink.row(layout, Extra::Key(key.0), &values(cells)))
+                })
+            } else {
+                session.scan(&table, |_, id, cells| {
+                    go_on(sink.row(layout, Extra::Id(id.to_u64()), &values(cells)))
+                })
+            }
+        }
+        _ => {
+            let records = engine.open_records_with(&layout.table)?;
+            session
+                .records(&records)
+                .scan(|values| go_on(sink.row(layout, Extra::Nothing, &values)))
+        }
+    };
+    scanned.with_context(|| format!("table {:?} could not be read", layout.table))?;
+    failure.map_or(Ok(()), Err)
+}

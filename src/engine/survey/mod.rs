@@ -1,0 +1,150 @@
+//! Looking at a database that is not trusted, without its engine: [`check()`] and [`Salvage`].
+//!
+//! Each shard's file is opened as a private copy, with whatever is wrong in it told; the tables' parts
+//! that can be opened are, and what a crash has interrupted is brought to its end, as an engine would
+//! do. All on the calling thread: nothing here is in a hurry.
+
+mod check;
+mod salvage;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use check::{CheckReport, CheckedTable, Finding, check, check_with};
+pub use salvage::{Salvage, SalvageCount, SalvagedRow};
+
+use super::directory::{Directory, Opening, StoredTable};
+use super::registry::Registry;
+use crate::arena::{Access, Entry, Heap, Surveyed};
+use crate::error::{Faults, OpenError};
+use crate::id::ShardIndex;
+use crate::limits::HEAP_BYTES;
+use crate::shard::{Decisions, Mailbox, Shard, TableShape};
+
+/// A database that is looked at.
+struct Survey {
+    /// The tables, those of unique indexes' entries among them, with what their shards know of them.
+    tables: Vec<(StoredTable, TableShape)>,
+    shards: Vec<SurveyedShard>,
+    /// Held while the files are looked at.
+    _directory: Directory,
+}
+
+/// A shard of a database that is looked at.
+struct SurveyedShard {
+    /// None, if its file could not be opened at all.
+    shard: Option<Shard>,
+    entries: Vec<Entry>,
+    /// What is wrong with the file as a whole.
+    faults: Faults,
+    /// What is wrong with parts of tables that could not be opened: by the table's number.
+    unsound: Vec<(usize, String)>,
+}
+
+impl Survey {
+    fn open(path: &Path, is_salvage: bool) -> Result<Self, OpenError> {
+        let directory = Directory::open(Opening {
+            path: path.to_owned(),
+            access: Access::Copy,
+            is_salvage,
+            may_create: false,
+            patience: Duration::ZERO,
+        })?;
+        let stored = directory.tables();
+        let names = stored.iter().map(|table| (&*table.name, &table.schema));
+        let (_, keys) =
+            Registry::of(names).map_err(|error| OpenError::Placement(error.to_string()))?;
+        let shapes = stored.iter().zip(keys);
+        let shapes: Vec<TableShape> = shapes.map(|(table, key)| table.shape(key)).collect();
+        let count = directory.shards().unwrap_or(0);
+        let mailboxes: Vec<Arc<Mailbox>> = (0..count).map(|_| Arc::new(Mailbox::new())).collect();
+        let shards = (0..count)
+            .map(|shard| SurveyedShard::open(&directory, shard, &shapes, &mailboxes))
+            .collect();
+        let mut survey = Self {
+            tables: stored.into_iter().zip(shapes).collect(),
+            shards,
+            _directory: directory,
+        };
+        survey.resolve();
+        Ok(survey)
+    }
+
+    /// Brings transactions that a crash has interrupted to their end.
+    fn resolve(&mut self) {
+        let mut decisions = Decisions::new();
+        for (index, surveyed) in self.shards.iter().enumerate() {
+            for decision in surveyed.shard.iter().flat_map(Shard::decisions) {
+                decisions.insert((index, decision.ticket), decision.members);
+            }
+        }
+        for surveyed in &mut self.shards {
+            if let Some(shard) = &mut surveyed.shard
+                && let Err(reason) = shard.resolve(&decisions)
+            {
+                surveyed.faults.note("transactions", reason);
+            }
+        }
+    }
+}
+
+impl SurveyedShard {
+    fn open(
+        directory: &Directory,
+        index: ShardIndex,
+        tables: &[TableShape],
+        mailboxes: &[Arc<Mailbox>],
+    ) -> Self {
+        let file = directory.arena(index);
+        match file.survey() {
+            Ok(surveyed) => Self::of(surveyed, index, tables, mailboxes),
+            Err(error) => {
+                let mut faults = Faults::default();
+                faults.note("file", error);
+                Self {
+                    shard: None,
+                    entries: Vec::new(),
+                    faults,
+                    unsound: Vec::new(),
+                }
+            }
+        }
+    }
+
+    fn of(
+        surveyed: Surveyed,
+        index: ShardIndex,
+        tables: &[TableShape],
+        mailboxes: &[Arc<Mailbox>],
+    ) -> Self {
+        let Surveyed {
+            arena,
+            entries,
+            mut faults,
+        } = surveyed;
+        let heap = Heap::new(None, HEAP_BYTES);
+        let mut shard = Shard::new(index, mailboxes, Arc::new(|| 0), arena, &heap);
+        let mut unsound = Vec::new();
+        let (mut sound, mut left) = (Vec::new(), entries.clone());
+        for (number, table) in tables.iter().enumerate() {
+            match shard.catalog.try_open(table, index, &entries) {
+                Ok(()) => sound.push(table.clone()),
+                Err(reason) => {
+                    // What is not understood is not given back as left over.
+                    left.retain(|entry| !table.owns(entry));
+                    unsound.push((number, reason));
+                }
+            }
+        }
+        if let Err(reason) = shard.open(&sound, left) {
+            faults.note("transactions", reason);
+        }
+        Self {
+            shard: Some(shard),
+            entries,
+            faults,
+            unsound,
+        }
+    }
+}

@@ -117,6 +117,21 @@ pub enum OpenError {
         /// The first such file.
         path: PathBuf,
     },
+    /// The journals of the database could not be opened. They were not made worse.
+    #[error("the database's journals could not be opened: {0}")]
+    Recovery(String),
+    /// The durability that was asked for is not that of the database's files.
+    #[error("{} has {stored}, and cannot be opened with {asked}: open it with {opens_with}, or dump it and load it anew", path.display())]
+    OtherDurability {
+        /// The directory.
+        path: PathBuf,
+        /// What its files are.
+        stored: &'static str,
+        /// What was asked for.
+        asked: &'static str,
+        /// What it can be opened with.
+        opens_with: &'static str,
+    },
     /// A file contradicts itself. `ancile salvage` saves what is whole.
     #[error("{} is damaged: {reason}; save what is whole with `ancile salvage`", path.display())]
     Damaged {
@@ -253,6 +268,25 @@ pub enum Error {
         "the database is open for reading only: open it without EngineBuilder::read_only to change it"
     )]
     DatabaseReadOnly,
+    /// The disk has no room for another segment of the journal, so nothing is changed. Free some space
+    /// there; writing goes on by itself then, and reading goes on all the time.
+    #[error(
+        "the disk has no room for more of the journal: free some space there; writing goes on by itself then"
+    )]
+    JournalFull,
+    /// The journal could not be written, and never will be by this process. Reading goes on. Close the
+    /// database, see to the disk, and open it again: what was acknowledged as durable is there.
+    #[error(
+        "the journal cannot be written any more: reads go on; close the database, see to the disk, and open it again"
+    )]
+    JournalBroken,
+    /// The operation happened, but it is not known to be on the disk, and never will be by this
+    /// process: the journal could not be written. What is found after opening the database again is
+    /// what was durable.
+    #[error(
+        "done, but not known to be on the disk: {0}; close the database, see to the disk, and open it again"
+    )]
+    NotDurable(String),
     /// A file could not be written to its disk; what it holds lives on in memory.
     #[error("{0}")]
     Storage(String),

@@ -10,7 +10,7 @@ use crate::fork::Home;
 use crate::id::{DirectId, TableKey};
 use crate::index::{HashIndex, Keys, Probe};
 use crate::ring::{Consumer, Producer, ring};
-use crate::session::{Link, Peers};
+use crate::session::{Acknowledge, Link, Peers};
 use crate::shard::{Content, Inbox, Mailbox, Request, Shard, TableShape};
 use crate::table::{Fixed, PartName, Single, TablePart, Verb};
 use crate::tree::{Direction, Tree, TreeName};
@@ -158,6 +158,8 @@ impl Tick {
     pub fn new(rows: u64) -> Self {
         let mailbox = Arc::new(Mailbox::new());
         let peers = Arc::new(Peers {
+            epochs: None,
+            acknowledge: Acknowledge::Executed,
             mailboxes: vec![Arc::clone(&mailbox)],
             block_operations: 64,
             lane_requests: 4,

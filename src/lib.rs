@@ -21,6 +21,7 @@
 
 mod arena;
 mod collation;
+mod doorbell;
 mod engine;
 mod error;
 mod fork;
@@ -28,11 +29,10 @@ mod id;
 mod index;
 #[cfg(feature = "internals")]
 pub mod internals;
-#[cfg(all(test, not(loom)))]
 #[allow(
     dead_code,
     unused_imports,
-    reason = "tested on its own, before shards write to it"
+    reason = "going back in time, checks and extracts are to get their commands"
 )]
 mod journal;
 mod limits;
@@ -50,6 +50,7 @@ mod transaction;
     reason = "the ordered store and ordered indexes are being built on it"
 )]
 mod tree;
+mod writer;
 
 pub use ancile_topology as topology;
 pub use collation::{GlobalKey, KeyError, KeyRange, Number, Subscript, Subscripts};
@@ -61,9 +62,9 @@ pub use engine::{
 pub use error::{ArenaFull, Error, OpenError, Result, TableError};
 pub use id::{DirectId, RowId, ShardIndex, SurrogateId};
 pub use session::{
-    AsyncSession, AsyncTransaction, Isolation, Pipeline, RecordVerbs, Resident, Savepoint, Session,
-    Ticket, Transaction, TransactionOptions, TransactionOutcome, TransactionRecords, Transactions,
-    Verbs,
+    Acknowledge, AsyncSession, AsyncTransaction, Isolation, Pipeline, RecordVerbs, Resident,
+    Savepoint, Session, Ticket, Transaction, TransactionOptions, TransactionOutcome,
+    TransactionRecords, Transactions, Verbs,
 };
 pub use shard::{Context, LocalRecords, OperationStats, Rows, TransactionStats};
 pub use table::{

@@ -66,6 +66,10 @@ pub(crate) const PREFETCH_DISTANCE: usize = 48;
 /// How far ahead of its row an index bucket is asked for, beyond [`PREFETCH_DISTANCE`].
 pub(crate) const PROBE_DISTANCE: usize = 16;
 
+/// Bytes of each file of a journal.
+pub(crate) const JOURNAL_SEGMENT_BYTES_MIN: u64 = 1 << 20;
+pub(crate) const JOURNAL_SEGMENT_BYTES_MAX: u64 = 1 << 30;
+
 /// A shard's heap for its own containers (catalog, undo log), at most.
 pub(crate) const HEAP_BYTES: usize = 256 << 20;
 

@@ -13,6 +13,7 @@
 
 pub mod columns;
 pub mod completedb;
+pub mod durability;
 pub mod engine;
 pub mod failure;
 pub mod latency;

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use ancile_benches::failure::Failure;
 use ancile_benches::{
-    completedb, latency, line, machine, memory, peers_bench, persist, sweep, threeen1, transactions,
+    completedb, durability, latency, line, machine, memory, peers_bench, persist, sweep, threeen1,
+    transactions,
 };
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -42,6 +43,8 @@ enum Bench {
     Memory(memory::Options),
     /// Transactions over two shards, beside those that stay in one.
     Transactions(transactions::Options),
+    /// What it costs that changes outlive the process, or the system.
+    Durability(durability::Options),
     /// Percentiles of single blocking calls.
     Latency(latency::Options),
     /// The round trip of a cache line between two cores.
@@ -73,6 +76,7 @@ fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Threeen1(options) => threeen1::run(&options),
         Bench::Memory(options) => memory::run(&options),
         Bench::Transactions(options) => transactions::run(&options),
+        Bench::Durability(options) => durability::run(&options),
         Bench::Latency(options) => latency::run(&options),
         Bench::Line { rounds } => {
             for _ in 0..rounds {

@@ -3,7 +3,7 @@
 //! # What opening finds
 //! A file that was closed is as it was. One that was not, in the same run of the system, is as its
 //! process left it: the pages are the system's, so a killed process loses none, and the scope that it
-//! was in is undone from its [trace](super::trace). After another start of the system nobody knows
+//! was in is undone from its [trace](super::undo). After another start of the system nobody knows
 //! which pages had reached the disk: such a file is refused ([`FileError::NeedsSalvage`]).
 
 use std::fs::{self, File, OpenOptions};
@@ -16,6 +16,7 @@ use super::head::{FORMAT_MAJOR, Head, Identity};
 use super::ledger::{Entry, Ledger};
 use super::map::{Access, Map, MapError, MapOptions};
 use super::trace::Trace;
+use super::undo::Undo;
 use super::{Arena, Log};
 
 /// A file that an arena lives in.
@@ -147,7 +148,7 @@ impl ArenaFile {
                 path: self.path.clone(),
             });
         }
-        Trace::undo(base, bytes).map_err(|reason| self.damaged(reason))
+        Undo::undo(base, bytes).map_err(|reason| self.damaged(reason))
     }
 
     fn finish(
@@ -157,20 +158,12 @@ impl ArenaFile {
         own: &[Extent],
         entries: Vec<Entry>,
     ) -> Result<Opened, FileError> {
-        let bound = map.bytes() as u64;
-        let used = entries.iter().map(|entry| entry.extent);
-        let used = used.chain(own.iter().copied()).collect();
-        let extents =
-            Extents::around(Head::BYTES as u64, bound, used).map_err(|(one, other)| {
-                self.damaged(format!(
-                    "the extents at {} and {} overlap",
-                    one.offset, other.offset
-                ))
-            })?;
+        let extents = extents_around(&map, own, &entries).map_err(|reason| self.damaged(reason))?;
         let base = map.address(0);
         Head::at(base).set_open(boot_id());
-        let trace = Trace::new(base).map_err(|reason| self.damaged(reason))?;
-        let log = Log::new(self, trace, ledger);
+        let undo = Undo::new(base).map_err(|reason| self.damaged(reason))?;
+        let is_copy = self.access == Access::Copy;
+        let log = Log::new(is_copy, Trace::Undo(undo), ledger, self.identity);
         let arena = Arena {
             map,
             extents,
@@ -179,6 +172,21 @@ impl ArenaFile {
         };
         Ok(Opened { arena, entries })
     }
+}
+
+/// The space that the extents of an opened arena leave free.
+pub(super) fn extents_around(
+    map: &Map,
+    own: &[Extent],
+    entries: &[Entry],
+) -> Result<Extents, String> {
+    let used = entries.iter().map(|entry| entry.extent);
+    let used = used.chain(own.iter().copied()).collect();
+    let around = Extents::around(Head::BYTES as u64, map.bytes() as u64, used);
+    around.map_err(|(one, other)| {
+        let (one, other) = (one.offset, other.offset);
+        format!("the extents at {one} and {other} overlap")
+    })
 }
 
 impl Arena {

@@ -63,10 +63,12 @@ pub(crate) enum ExtentKind {
     Reserved = 9,
     /// Lists of records with the same value.
     Links = 10,
+    /// The tables of a database with journals.
+    Tables = 11,
 }
 
 impl ExtentKind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Part,
         Self::Slab,
         Self::FreeSlots,
@@ -77,6 +79,7 @@ impl ExtentKind {
         Self::Decided,
         Self::Reserved,
         Self::Links,
+        Self::Tables,
     ];
 }
 

@@ -89,6 +89,8 @@ pub(super) struct Map {
     file: Option<MappedFile>,
     /// Bytes of a file that is only read.
     copied_bytes: Option<u64>,
+    /// As much address space again, from which memory is moved into this mapping.
+    shadow: Option<Box<Self>>,
 }
 
 /// The file below a mapping that grows.
@@ -162,6 +164,13 @@ impl Map {
             has_holes: facts.blocks() * 512 < bytes,
         });
         Ok(map)
+    }
+
+    /// Has [`unmap_files`] take this mapping away, too, though it is of no file.
+    #[cfg(test)]
+    pub(super) fn end_with_process(&self) {
+        let address = self.whole.as_ptr().expose_provenance();
+        FILES.with_borrow_mut(|files| files.push((address, self.whole_bytes, -1)));
     }
 
     /// Makes sure that a range has memory. Only a file can refuse.
@@ -249,6 +258,7 @@ impl Map {
             binding: Binding::Unasked,
             file: None,
             copied_bytes: None,
+            shadow: None,
         })
     }
 
@@ -261,6 +271,56 @@ impl Map {
         // The advice is a wish; a kernel without huge pages refuses it, and the read-back shows it.
         self.advise(0, self.bytes, advice);
         self.bind(options.node);
+    }
+
+    /// Puts anonymous memory of the mapping's own kind in the place of a huge page of a mapped file, or of
+    /// a part of one: with this content, but for pages that keep what is there. Without memory for that
+    /// all stays as it is.
+    pub(super) fn replace(&mut self, offset: usize, content: &[u8], keeps: impl Fn(usize) -> bool) {
+        debug_assert!(offset.is_multiple_of(HUGE_PAGE_BYTES) && content.len() <= HUGE_PAGE_BYTES);
+        if self.shadow.is_none() {
+            let options = MapOptions {
+                bytes: self.bytes as u64,
+                node: match self.binding {
+                    Binding::Preferred(node) => Some(node),
+                    Binding::Unasked | Binding::Denied { .. } => None,
+                },
+                huge_pages: true,
+            };
+            self.shadow = Self::new(&options).ok().map(Box::new);
+        }
+        let Some(shadow) = &self.shadow else { return };
+        // The rest of the huge page is of the mapping already, and stays.
+        let bytes = content.len();
+        let (from, to) = (shadow.address(offset), self.address(offset));
+        for (page, content) in content.chunks(PAGE_BYTES).enumerate() {
+            let at = page * PAGE_BYTES;
+            // SAFETY: both mappings have the range; the shadow's is nobody's, and what is in this one is
+            // only read.
+            unsafe {
+                let source = if keeps(page) {
+                    to.add(at).as_ptr().cast_const()
+                } else {
+                    content.as_ptr()
+                };
+                from.add(at)
+                    .as_ptr()
+                    .copy_from_nonoverlapping(source, content.len());
+            }
+        }
+        // SAFETY: moves memory of the shadow, which nobody uses, into this mapping, where the same bytes
+        // were; whoever holds addresses of them finds them again.
+        let moved = unsafe {
+            libc::mremap(
+                from.as_ptr().cast(),
+                bytes,
+                bytes,
+                // Without the last one there would be a hole in the shadow, which others might get.
+                libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP,
+                to.as_ptr(),
+            )
+        };
+        debug_assert!(moved == libc::MAP_FAILED || moved == to.as_ptr().cast());
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -517,7 +577,9 @@ pub(crate) unsafe fn unmap_files() {
         // SAFETY: by the contract.
         unsafe {
             libc::munmap(ptr::with_exposed_provenance_mut(address), bytes);
-            libc::close(file);
+            if file >= 0 {
+                libc::close(file);
+            }
         }
     }
 }

@@ -22,9 +22,9 @@
 //! What was obtained is read back page by page, never assumed ([`Arena::placement`]).
 //!
 //! # Files
-//! An arena may live in a [`file`](mod@file). Then every change is told before it happens ([`Arena::before`]), so
-//! that a crash leaves either all or nothing of a [scope](trace), and every extent is entered in a
-//! [`ledger`], from which the arena is opened again, at whatever address.
+//! An arena may live in a [`file`](mod@file), or have a [`journal`](mod@redo). Then every change is told before it
+//! happens ([`Arena::before`]), so that a crash leaves either all or nothing of a [scope](trace), and every
+//! extent is entered in a [`ledger`], from which the arena is opened again, at whatever address.
 
 #[cfg(test)]
 pub(crate) mod crash;
@@ -32,24 +32,29 @@ mod extents;
 mod file;
 mod head;
 mod heap;
+mod journaled;
 mod ledger;
 mod map;
 pub(crate) mod mutant;
+mod pages;
 mod prefetch;
+mod redo;
 mod survey;
 mod trace;
+mod undo;
 mod view;
 
 use std::io;
 use std::ptr::NonNull;
 
-use crate::error::ArenaFull;
+use crate::error::{ArenaFull, Error};
 use crate::limits::{PAGE_BYTES, SCOPE_BYTES_MIN};
 pub(crate) use extents::Extent;
 use extents::Extents;
 pub(crate) use file::{ArenaFile, FileError, is_in_memory, sync_directory};
 pub(crate) use head::{FORMAT, Identity};
 pub(crate) use heap::Heap;
+pub(crate) use journaled::{JournaledArena, LoadError};
 use ledger::Ledger;
 pub(crate) use ledger::{Entry, ExtentKind, ExtentUse};
 use map::Map;
@@ -58,6 +63,7 @@ pub(crate) use map::unmap_files;
 pub(crate) use map::{Access, Binding, MapError, MapOptions, Pages, current_pu};
 use mutant::Mutant;
 pub(crate) use prefetch::{prefetch, prefetch_range};
+pub(crate) use redo::{Bar, Redo, RedoStart};
 pub(crate) use survey::Surveyed;
 use trace::Trace;
 pub(crate) use view::View;
@@ -93,16 +99,30 @@ struct Log {
 }
 
 impl Log {
-    fn new(file: &ArenaFile, trace: Trace, ledger: Ledger) -> Self {
+    fn new(is_copy: bool, trace: Trace, ledger: Ledger, identity: Identity) -> Self {
+        let _ = identity;
         Self {
-            is_copy: file.access == Access::Copy,
+            is_copy,
             trace,
             ledger,
             debt: 0,
             released: Vec::new(),
             touched: Vec::new(),
             #[cfg(test)]
-            shard: file.identity.shard,
+            shard: identity.shard,
+        }
+    }
+
+    fn check_writable(&self) -> Result<(), Error> {
+        let bar = match &self.trace {
+            Trace::Undo(_) => None,
+            Trace::Redo(redo) => redo.bar(),
+        };
+        match bar {
+            _ if self.is_copy => Err(Error::DatabaseReadOnly),
+            None => Ok(()),
+            Some(Bar::NoSpace) => Err(Error::JournalFull),
+            Some(Bar::Broken) => Err(Error::JournalBroken),
         }
     }
 }
@@ -142,6 +162,9 @@ impl Arena {
         if let Err(error) = self.map.ensure(extent.offset, extent.bytes) {
             self.extents.release(extent);
             return Err(self.full(rounded, error.raw_os_error()));
+        }
+        if let Some(log) = &mut self.log {
+            log.trace.taken(extent);
         }
         Ok(extent)
     }
@@ -230,7 +253,40 @@ impl Arena {
         self.log.as_ref().is_some_and(|log| log.is_copy)
     }
 
-    /// Whether changes are told, because the arena lives in a file.
+    /// Whether anything may be changed, and if not, why.
+    #[inline]
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        match &self.log {
+            Some(log) => log.check_writable(),
+            None => Ok(()),
+        }
+    }
+
+    /// What keeps the changes for the journal, if there is one.
+    #[inline]
+    pub(crate) fn redo(&mut self) -> Option<&mut Redo> {
+        match self.log.as_deref_mut() {
+            Some(Log {
+                trace: Trace::Redo(redo),
+                ..
+            }) => Some(redo),
+            _ => None,
+        }
+    }
+
+    /// Whether so much waits for the journal that nothing should be added before it has caught up.
+    #[inline]
+    pub(crate) fn is_held_up(&self) -> bool {
+        match self.log.as_deref() {
+            Some(Log {
+                trace: Trace::Redo(redo),
+                ..
+            }) => redo.is_held_up(),
+            _ => false,
+        }
+    }
+
+    /// Whether changes are told, because they are to outlive the process.
     #[inline(always)]
     pub(crate) fn is_logged(&self) -> bool {
         self.log.is_some()
@@ -289,14 +345,12 @@ impl Arena {
     #[cold]
     fn add_undo_piece(&mut self, bytes: usize) -> Result<(), ArenaFull> {
         let extent = self.take(bytes)?;
-        match &mut self.log {
-            Some(log) if log.trace.can_add() => log.trace.add_piece(extent),
-            _ => {
-                self.extents.release(extent);
-                return Err(self.full(extent.bytes, None));
-            }
+        let log = self.log.as_mut();
+        if log.is_some_and(|log| log.trace.add_piece(extent)) {
+            return Ok(());
         }
-        Ok(())
+        self.extents.release(extent);
+        Err(self.full(extent.bytes, None))
     }
 
     /// Notes that an owner's head has to be saved before the scope ends.
@@ -342,6 +396,10 @@ impl Arena {
 
     /// Returns the memory of all free extents to the system; their address space stays.
     pub(crate) fn purge(&mut self) {
+        if self.redo().is_some_and(|redo| redo.is_frozen()) {
+            // What a checkpoint has still to take may have been in use when it was frozen.
+            return;
+        }
         for extent in self.extents.free() {
             self.map
                 .discard(extent.offset as usize, extent.bytes as usize);

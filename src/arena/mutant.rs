@@ -28,6 +28,14 @@ pub(crate) enum Mutant {
     GenerationsUnchecked,
     /// Places that clients have reserved are not listed.
     PlacesUnnoted,
+    /// Frozen pages are changed before the checkpoint has them.
+    FrozenUnkept,
+    /// Changes do not count as differences from the last checkpoint.
+    PagesUnmarked,
+    /// Changes are stamped with the epoch that the shard knew of last.
+    ClockUnread,
+    /// Every fifth range that is told does not get into the journal.
+    RangesForgotten,
 }
 
 #[cfg(not(test))]

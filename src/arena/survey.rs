@@ -7,10 +7,11 @@ use std::fs::OpenOptions;
 
 use super::extents::{Extent, Extents};
 use super::file::{ArenaFile, FileError, boot_id};
-use super::head::{FORMAT_MAJOR, Head};
+use super::head::{FORMAT_MAJOR, Head, Identity};
 use super::ledger::{Entry, Ledger};
 use super::map::{Access, Map, MapOptions};
 use super::trace::Trace;
+use super::undo::Undo;
 use super::{Arena, Log};
 use crate::error::Faults;
 use crate::limits::PAGE_BYTES;
@@ -59,37 +60,12 @@ impl ArenaFile {
             if boot != boot_id() {
                 faults.note("file", "it was open when the system went down");
             }
-            if let Err(reason) = Trace::undo(map.address(0), bytes) {
+            if let Err(reason) = Undo::undo(map.address(0), bytes) {
                 faults.note("undo pieces", reason);
                 head.set_undo_active(0);
             }
         }
-        let trace = Trace::new(map.address(0)).or_else(|reason| {
-            faults.note("undo pieces", reason);
-            head.set_first_undo_piece();
-            Trace::new(map.address(0))
-        });
-        let trace = trace.map_err(|reason| self.damaged(reason))?;
-        let (ledger, entries, own) = Ledger::survey(&map, bytes, &mut faults);
-        let entries = without_overlaps(entries, &own, &mut faults);
-        let whole = Extent {
-            offset: Head::BYTES as u64,
-            bytes: bytes - Head::BYTES as u64,
-        };
-        let extents = Extents::around(Head::BYTES as u64, map.bytes() as u64, vec![whole])
-            .map_err(|_| self.damaged("its extents overlap"))?;
-        let log = Log::new(self, trace, ledger);
-        let arena = Arena {
-            map,
-            extents,
-            prefaulted: 0,
-            log: Some(Box::new(log)),
-        };
-        Ok(Surveyed {
-            arena,
-            entries,
-            faults,
-        })
+        Surveyed::of(map, bytes, self.identity, faults).map_err(|reason| self.damaged(reason))
     }
 
     /// Whether the file is the one that it should be.
@@ -111,6 +87,43 @@ impl ArenaFile {
             Some(identity) if identity != self.identity => Err(FileError::Misplaced { path }),
             Some(_) => Ok(()),
         }
+    }
+}
+
+impl Surveyed {
+    /// What the first `bytes` of a private copy hold, whose head is that of this arena.
+    pub(super) fn of(
+        map: Map,
+        bytes: u64,
+        identity: Identity,
+        mut faults: Faults,
+    ) -> Result<Self, String> {
+        let head = Head::at(map.address(0));
+        let undo = Undo::new(map.address(0)).or_else(|reason| {
+            faults.note("undo pieces", reason);
+            head.set_first_undo_piece();
+            Undo::new(map.address(0))
+        })?;
+        let (ledger, entries, own) = Ledger::survey(&map, bytes, &mut faults);
+        let entries = without_overlaps(entries, &own, &mut faults);
+        let whole = Extent {
+            offset: Head::BYTES as u64,
+            bytes: bytes - Head::BYTES as u64,
+        };
+        let extents = Extents::around(Head::BYTES as u64, map.bytes() as u64, vec![whole])
+            .map_err(|_| "its extents overlap".to_owned())?;
+        let log = Log::new(true, Trace::Undo(undo), ledger, identity);
+        let arena = Arena {
+            map,
+            extents,
+            prefaulted: 0,
+            log: Some(Box::new(log)),
+        };
+        Ok(Self {
+            arena,
+            entries,
+            faults,
+        })
     }
 }
 

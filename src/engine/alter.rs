@@ -96,7 +96,11 @@ impl Engine {
     fn note_altered(&self, table: &StoredTable) -> Result<(), TableError> {
         match &self.directory {
             None => Ok(()),
-            Some(directory) => directory.replace(table.clone()),
+            Some(directory) => self.change_tables(directory, |tables| {
+                if let Some(old) = tables.iter_mut().find(|old| old.name == table.name) {
+                    *old = table.clone();
+                }
+            }),
         }
     }
 

@@ -5,21 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use ancile_topology::{Machine, Plan, Policy, Shards};
+use ancile_topology::{Machine, Plan, Policy, Seat, Shards};
 
 use super::Engine;
 use super::database::Contents;
 use super::directory::{Directory, Opening};
+use super::journaled::{JournalSettings, Recovered, WriterThread};
 use super::registry::Registry;
 use super::thread::{Rising, ShardThread, Start};
 use crate::arena::{Access, MapOptions};
 use crate::error::OpenError;
 use crate::fork::Home;
 use crate::limits::{
-    ARENA_BYTES_MIN, BLOCK_OPERATIONS, BLOCK_OPERATIONS_MAX, LANE_REQUESTS, LANE_REQUESTS_MAX,
-    SHARDS_MAX,
+    ARENA_BYTES_MIN, BLOCK_OPERATIONS, BLOCK_OPERATIONS_MAX, JOURNAL_SEGMENT_BYTES_MAX,
+    JOURNAL_SEGMENT_BYTES_MIN, LANE_REQUESTS, LANE_REQUESTS_MAX, SHARDS_MAX,
 };
-use crate::session::{Patience, Peers};
+use crate::session::{Acknowledge, Patience, Peers};
 use crate::shard::Mailbox;
 
 /// What the changes of an engine survive.
@@ -33,6 +34,20 @@ pub enum Durability {
     /// size. It is *not* safe against the system going down: a database that was open then is refused
     /// ([`OpenError::NeedsSalvage`]).
     Process,
+    /// The end of the system, but for the latest changes: rows are in memory, and what changes them goes
+    /// into journals, which are synced this often. What is found after a crash is all that had happened up
+    /// to some moment, transactions whole, at most about so long before the crash.
+    Epoch(Duration),
+    /// The end of the system: as before, and changes are acknowledged only when they are on the disk, many
+    /// at once if many wait. A session may choose otherwise
+    /// ([`Session::set_acknowledge`](crate::Session::set_acknowledge)).
+    Commit,
+}
+
+impl Durability {
+    fn has_journal(self) -> bool {
+        matches!(self, Self::Epoch(_) | Self::Commit)
+    }
 }
 
 /// Settings for an [`Engine`]; what is not set fits the machine.
@@ -47,6 +62,8 @@ pub struct EngineBuilder {
     is_read_only: bool,
     lock_patience: Duration,
     must_exist: bool,
+    durability: Option<Durability>,
+    journal: JournalSettings,
 }
 
 impl Default for EngineBuilder {
@@ -61,6 +78,8 @@ impl Default for EngineBuilder {
             is_read_only: false,
             lock_patience: Duration::ZERO,
             must_exist: false,
+            durability: None,
+            journal: JournalSettings::default(),
         }
     }
 }
@@ -141,6 +160,34 @@ impl EngineBuilder {
         self
     }
 
+    /// What the changes of a database survive; only [`open`](Self::open) looks at it. Default: for a new
+    /// database [`Durability::Process`], for one with journals [`Durability::Commit`].
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
+    /// Bytes of each file of a shard's journal, which is written in full before it is used; two of them
+    /// are kept ready. Default: 16 MiB.
+    pub fn journal_segment_bytes(mut self, bytes: u64) -> Self {
+        self.journal.sizes.segment_bytes = bytes;
+        self
+    }
+
+    /// Bytes of a shard's journal after which its changed pages are written to its image, so that opening
+    /// after a crash has no more than these to read again. Default: 256 MiB.
+    pub fn checkpoint_bytes(mut self, bytes: u64) -> Self {
+        self.journal.rules.checkpoint_bytes = bytes;
+        self
+    }
+
+    /// Bytes of each shard's past that are kept to go back to, beside what a crash may need. Default:
+    /// 1 GiB.
+    pub fn retention_bytes(mut self, bytes: u64) -> Self {
+        self.journal.rules.retention.bytes_max = bytes;
+        self
+    }
+
     /// Opens the engine: discovers the machine, places the shards, and starts them. Its rows live in
     /// memory. The calling thread's affinity and memory policy stay as they are.
     pub fn build(self) -> Result<Engine, OpenError> {
@@ -163,11 +210,37 @@ impl EngineBuilder {
                 Access::Shared
             },
             is_salvage: false,
+            has_journal: self.durability.is_some_and(Durability::has_journal),
             may_create: !self.must_exist,
             patience: self.lock_patience,
         };
         let directory = Directory::open(opening)?;
+        self.check_durability(&directory, path.as_ref())?;
         self.with_directory(Some(directory))
+    }
+
+    /// Whether the database's files have the durability that is asked for.
+    fn check_durability(&self, directory: &Directory, path: &Path) -> Result<(), OpenError> {
+        const MAPPED: &str = "mapped files (Durability::Process)";
+        const JOURNALS: &str = "journals (Durability::Epoch or Commit)";
+        let other = |stored, asked| OpenError::OtherDurability {
+            path: path.to_owned(),
+            stored,
+            asked,
+            opens_with: stored,
+        };
+        match self.durability {
+            Some(asked) if asked.has_journal() && !directory.has_journal() => {
+                Err(other(MAPPED, JOURNALS))
+            }
+            Some(Durability::Process) if directory.has_journal() => Err(other(JOURNALS, MAPPED)),
+            Some(Durability::None) => Err(OpenError::Setting {
+                name: "durability",
+                value: 0,
+                bounds: "more than none for a database in a directory: use build".to_owned(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn with_directory(self, directory: Option<Directory>) -> Result<Engine, OpenError> {
@@ -177,6 +250,7 @@ impl EngineBuilder {
             BLOCK_OPERATIONS_MAX,
         )?;
         check("lane_requests", self.lane_requests, LANE_REQUESTS_MAX)?;
+        self.check_journal()?;
         if let Some(value) = self.arena_bytes.filter(|&bytes| bytes < ARENA_BYTES_MIN) {
             let bounds = format!("at least {ARENA_BYTES_MIN} bytes");
             return Err(OpenError::Setting {
@@ -219,45 +293,58 @@ impl EngineBuilder {
         self.start(machine, plan, directory)
     }
 
+    fn check_journal(&self) -> Result<(), OpenError> {
+        let value = self.journal.sizes.segment_bytes;
+        if (JOURNAL_SEGMENT_BYTES_MIN..=JOURNAL_SEGMENT_BYTES_MAX).contains(&value) {
+            return Ok(());
+        }
+        Err(OpenError::Setting {
+            name: "journal_segment_bytes",
+            value,
+            bounds: format!("{JOURNAL_SEGMENT_BYTES_MIN} to {JOURNAL_SEGMENT_BYTES_MAX} bytes"),
+        })
+    }
+
     fn start(
-        self,
+        mut self,
         machine: Machine,
         plan: Plan,
         directory: Option<Directory>,
     ) -> Result<Engine, OpenError> {
-        let contents = Contents::of(directory.as_ref())?;
-        if contents.creates
-            && let Some(directory) = &directory
-        {
+        let creates = directory
+            .as_ref()
+            .is_some_and(|directory| directory.shards().is_none());
+        if creates && let Some(directory) = &directory {
             directory.begin(plan.seats.len())?;
         }
-        let opened = Instant::now();
-        let peers = Arc::new(Peers {
-            clock: Arc::new(move || opened.elapsed().as_micros() as u64),
-            home: Home::here(),
-            open: AtomicUsize::new(plan.seats.len()),
-            mailboxes: plan
-                .seats
-                .iter()
-                .map(|_| Arc::new(Mailbox::new()))
-                .collect(),
-            block_operations: self.block_operations,
-            lane_requests: self.lane_requests,
-        });
-        let has_spare = plan.seats.len() < machine.allowed_pus.len();
-        let patience = if has_spare {
-            Patience::ALONE
-        } else {
-            Patience::CROWDED
+        if let Some(Durability::Epoch(interval)) = self.durability {
+            self.journal.rules.interval = interval;
+        }
+        let maps: Vec<MapOptions> = plan.seats.iter().map(|seat| self.map(seat)).collect();
+        let recovered = match &directory {
+            Some(directory) if !directory.has_journal() => (None, None),
+            Some(directory) if self.is_read_only => {
+                (Some(Recovered::look(directory, &maps)?), None)
+            }
+            Some(directory) => {
+                let opened = Recovered::open(directory, &maps, creates, &self.journal)?;
+                (Some(opened.0), Some(opened.1))
+            }
+            None => (None, None),
         };
-        let resident_patience = if plan.oversubscribed {
-            Patience::CROWDED
-        } else {
-            Patience::ALONE
-        };
+        let (recovered, journals) = recovered;
+        let recovered = recovered.map(Arc::new);
+        let contents = Contents::of(directory.as_ref(), creates, recovered.clone())?;
+        let peers = self.peers(plan.seats.len(), recovered.as_deref());
+        let (patience, resident_patience) = patience(&machine, &plan);
         let mut engine = Engine {
             peers,
             threads: Vec::new(),
+            writer: None,
+            queue: recovered
+                .as_ref()
+                .and_then(|recovered| recovered.queue.clone()),
+            interval: self.journal.rules.interval,
             registry: Registry::default(),
             directory,
             machine,
@@ -265,7 +352,18 @@ impl EngineBuilder {
             patience,
             turn: AtomicUsize::new(0),
         };
-        let failure = self.raise(&mut engine, &contents, patience, resident_patience);
+        let queue = recovered.and_then(|recovered| recovered.queue.clone());
+        if let (Some(queue), Some(journals)) = (queue, journals) {
+            let peers = &engine.peers;
+            engine.writer = Some(WriterThread::start(
+                journals,
+                &peers.mailboxes,
+                queue,
+                self.journal.rules,
+                Arc::clone(&peers.clock),
+            )?);
+        }
+        let failure = self.raise(&mut engine, &contents, &maps, patience, resident_patience);
         // On a failure, dropping the engine ends the shards that did start.
         if let Some(error) = failure {
             return Err(error);
@@ -281,39 +379,77 @@ impl EngineBuilder {
     }
 }
 
+/// How patient shards are that serve, and those whose resident work waits.
+fn patience(machine: &Machine, plan: &Plan) -> (Patience, Patience) {
+    let has_spare = plan.seats.len() < machine.allowed_pus.len();
+    let of = |is_alone: bool| match is_alone {
+        true => Patience::ALONE,
+        false => Patience::CROWDED,
+    };
+    (of(has_spare), of(!plan.oversubscribed))
+}
+
 impl EngineBuilder {
+    /// The shards, as their clients will see them.
+    fn peers(&self, shards: usize, recovered: Option<&Recovered>) -> Arc<Peers> {
+        let opened = Instant::now();
+        Arc::new(Peers {
+            clock: Arc::new(move || opened.elapsed().as_micros() as u64),
+            home: Home::here(),
+            open: AtomicUsize::new(shards),
+            mailboxes: (0..shards).map(|_| Arc::new(Mailbox::new())).collect(),
+            block_operations: self.block_operations,
+            lane_requests: self.lane_requests,
+            epochs: recovered
+                .and_then(|recovered| recovered.queue.as_ref())
+                .map(|queue| Arc::clone(queue.clock())),
+            acknowledge: match self.durability {
+                Some(Durability::Epoch(_)) => Acknowledge::Executed,
+                _ => Acknowledge::Durable,
+            },
+        })
+    }
+
+    /// What a shard reserves at its seat.
+    fn map(&self, seat: &Seat) -> MapOptions {
+        let bytes = if seat.arena_bytes == 0 {
+            ARENA_BYTES_DEFAULT
+        } else {
+            seat.arena_bytes
+        };
+        MapOptions {
+            bytes: bytes.max(ARENA_BYTES_MIN),
+            node: seat.memory_node,
+            huge_pages: self.huge_pages,
+        }
+    }
+
     /// Starts every shard's thread, and waits until each has its memory; the first failure, if any.
     fn raise(
         &self,
         engine: &mut Engine,
         contents: &Contents,
+        maps: &[MapOptions],
         patience: Patience,
         resident_patience: Patience,
     ) -> Option<OpenError> {
         let mut rising: Vec<Rising> = Vec::new();
         let mut failure = None;
         for seat in &engine.plan.seats {
-            let bytes = if seat.arena_bytes == 0 {
-                ARENA_BYTES_DEFAULT
-            } else {
-                seat.arena_bytes
-            };
             let start = Start {
                 peers: Arc::clone(&engine.peers),
                 seat: seat.clone(),
                 pin: self.pin,
-                map: MapOptions {
-                    bytes: bytes.max(ARENA_BYTES_MIN),
-                    node: seat.memory_node,
-                    huge_pages: self.huge_pages,
-                },
+                map: maps[seat.shard].clone(),
                 memory: contents.memory(engine.directory.as_ref(), seat.shard),
                 patience,
                 resident_patience,
             };
+            let memory = start.memory.clone();
             match ShardThread::start(start) {
                 Ok(thread) => rising.push(thread),
                 Err(error) => {
+                    memory.give_up(seat.shard, &error);
                     failure = failure.or(Some(error));
                     engine.peers.retire();
                 }

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::directory::{Directory, StoredTable};
+use super::journaled::Recovered;
 use super::registry::{Registry, TableSchema};
 use super::thread::Memory;
 use super::{Durability, Engine, unanswered};
 use crate::error::{Error, OpenError, Result, TableError};
 use crate::id::TableKey;
+use crate::session::Acknowledge;
 use crate::shard::{Content, Decisions, TableShape};
 use crate::table::{RecordShape, Shape};
 
@@ -39,8 +41,12 @@ impl Engine {
 
     /// What the engine's changes survive.
     pub fn durability(&self) -> Durability {
-        match self.directory {
+        match &self.directory {
             None => Durability::None,
+            Some(directory) if directory.has_journal() => match self.peers.acknowledge {
+                Acknowledge::Durable => Durability::Commit,
+                _ => Durability::Epoch(self.interval),
+            },
             Some(_) => Durability::Process,
         }
     }
@@ -56,8 +62,10 @@ impl Engine {
     /// afterwards is refused all the same when the system goes down: copy its directory, if that is
     /// what you want to come back to.
     pub fn sync(&self) -> Result<()> {
-        if self.directory.is_none() {
-            return Ok(());
+        match &self.directory {
+            None => return Ok(()),
+            Some(directory) if directory.has_journal() => return self.flush(),
+            Some(_) => {}
         }
         let synced = self.ask_every_shard(|shard| shard.sync());
         let synced = synced.map_err(unanswered)?;
@@ -80,7 +88,7 @@ impl Engine {
     pub(super) fn note_created(&self, table: StoredTable) -> Result<(), TableError> {
         match &self.directory {
             None => Ok(()),
-            Some(directory) => directory.add(table),
+            Some(directory) => self.change_tables(directory, |tables| tables.push(table)),
         }
     }
 
@@ -88,8 +96,24 @@ impl Engine {
         match &self.directory {
             None => Ok(()),
             Some(directory) if directory.is_read_only() => Err(TableError::ReadOnly),
-            Some(directory) => directory.remove(name),
+            Some(directory) => self.change_tables(directory, |tables| {
+                tables.retain(|table| table.name != name)
+            }),
         }
+    }
+
+    /// Changes the list of tables, where it is kept.
+    pub(super) fn change_tables(
+        &self,
+        directory: &Directory,
+        change: impl FnOnce(&mut Vec<StoredTable>),
+    ) -> Result<(), TableError> {
+        directory.change(change, |text| {
+            let noted = self.ask_shard(0, move |shard| shard.note_tables(&text))?;
+            noted.map_err(|full| TableError::ArenaFull { shard: 0, full })
+        })?;
+        self.flush()
+            .map_err(|error| TableError::Storage(error.to_string()))
     }
 
     /// Brings transactions that a crash has interrupted to their end, in every shard the same.
@@ -132,11 +156,17 @@ pub(super) struct Contents {
     tables: Arc<[TableShape]>,
     /// The database is being made.
     pub(super) creates: bool,
+    /// The shards' memory, of a database with journals.
+    recovered: Option<Arc<Recovered>>,
 }
 
 impl Contents {
     /// What a directory holds; nothing, without one.
-    pub(super) fn of(directory: Option<&Directory>) -> Result<Self, OpenError> {
+    pub(super) fn of(
+        directory: Option<&Directory>,
+        creates: bool,
+        recovered: Option<Arc<Recovered>>,
+    ) -> Result<Self, OpenError> {
         let stored: Vec<StoredTable> = directory.map_or_else(Vec::new, Directory::tables);
         let names = stored.iter().map(|table| (&*table.name, &table.schema));
         let (registry, keys) =
@@ -145,7 +175,8 @@ impl Contents {
         Ok(Self {
             registry,
             tables: stored.iter().zip(keys).map(shape).collect(),
-            creates: directory.is_some_and(|directory| directory.shards().is_none()),
+            creates,
+            recovered,
         })
     }
 
@@ -153,6 +184,14 @@ impl Contents {
     pub(super) fn memory(&self, directory: Option<&Directory>, shard: usize) -> Memory {
         match directory {
             None => Memory::Own,
+            Some(directory) if directory.has_journal() => match &self.recovered {
+                Some(recovered) => Memory::Journaled(
+                    Arc::clone(recovered),
+                    directory.identity(shard),
+                    Arc::clone(&self.tables),
+                ),
+                None => Memory::Own,
+            },
             Some(directory) if self.creates => Memory::NewFile(directory.arena(shard)),
             Some(directory) => Memory::File(directory.arena(shard), Arc::clone(&self.tables)),
         }

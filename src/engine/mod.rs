@@ -4,6 +4,7 @@ mod alter;
 mod builder;
 mod database;
 mod directory;
+mod journaled;
 mod registry;
 mod space;
 mod stats;
@@ -14,6 +15,7 @@ mod thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use ancile_topology::{Machine, Plan, Report, ShardVerification, Verification};
 
@@ -21,6 +23,7 @@ pub use alter::Progress;
 pub use builder::{Durability, EngineBuilder};
 use directory::Directory;
 use directory::StoredTable;
+use journaled::WriterThread;
 use registry::Registry;
 pub use registry::{TableInfo, TableSchema};
 pub use space::{ShardSpace, TableSpace};
@@ -33,6 +36,7 @@ use thread::ShardThread;
 
 use crate::error::{Error, Result, TableError};
 use crate::id::{RowId, ShardIndex, SurrogateId, TableKey};
+use crate::journal::WriterQueue;
 use crate::limits::SLOTS_MAX;
 use crate::session::{AsyncSession, Patience, Peers, Resident, Session, is_inside_shard};
 use crate::shard::{Command, Inbox, Shard, TableShape};
@@ -60,6 +64,11 @@ use crate::table::{
 pub struct Engine {
     peers: Arc<Peers>,
     threads: Vec<ShardThread>,
+    writer: Option<WriterThread>,
+    /// The way to it.
+    queue: Option<Arc<WriterQueue>>,
+    /// How often epochs are closed for whom nobody waits.
+    interval: Duration,
     registry: Registry,
     directory: Option<Directory>,
     machine: Machine,
@@ -382,6 +391,9 @@ impl Engine {
         for thread in &mut self.threads {
             result = result.and(thread.join().map_err(Error::Storage));
         }
+        if let Some(writer) = self.writer.take() {
+            writer.join();
+        }
         result
     }
 
@@ -399,6 +411,22 @@ impl Engine {
         question: impl Fn(&mut Shard) -> T + Send + Sync + Clone + 'static,
     ) -> Result<Vec<T>, TableError> {
         self.ask_every_shard_within(move |shard, _| question(shard))
+    }
+
+    /// Runs something on a shard's thread, outside the operation path.
+    fn ask_shard<T: Send + 'static>(
+        &self,
+        shard: ShardIndex,
+        question: impl FnOnce(&mut Shard) -> T + Send + 'static,
+    ) -> Result<T, TableError> {
+        self.check_usable()?;
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let mailbox = &self.peers.mailboxes[shard];
+        mailbox.send(Command::Run(Box::new(move |shard, _| {
+            // The receiver waits for this; it is gone only if its thread has unwound.
+            let _ = sender.send(question(shard));
+        })));
+        receiver.recv().map_err(|_| TableError::Closed)
     }
 
     /// As [`ask_every_shard`](Self::ask_every_shard), with what waits for each shard.

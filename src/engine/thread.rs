@@ -11,9 +11,11 @@ use ancile_topology::{
 };
 use crossbeam_queue::SegQueue;
 
+use super::journaled::Recovered;
 use super::task::{Task, Work};
-use crate::arena::{Arena, ArenaFile, Binding, FileError, Heap, MapOptions};
+use crate::arena::{Arena, ArenaFile, Binding, FileError, Heap, Identity, MapOptions};
 use crate::error::OpenError;
+use crate::journal::ToWriter;
 use crate::limits::HEAP_BYTES;
 use crate::session::{Inside, Link, Patience, Peers, Resident, enter_shard, with_waker};
 use crate::shard::{Inbox, Mailbox, Shard, TableShape, panic_message};
@@ -40,6 +42,19 @@ pub(super) enum Memory {
     NewFile(ArenaFile),
     /// In a file that has these tables.
     File(ArenaFile, Arc<[TableShape]>),
+    /// In memory of the process, with a journal, and these tables.
+    Journaled(Arc<Recovered>, Identity, Arc<[TableShape]>),
+}
+
+impl Memory {
+    /// Tells who waits for a shard that it never began.
+    pub(super) fn give_up(&self, shard: usize, error: &OpenError) {
+        if let Self::Journaled(recovered, ..) = self
+            && let Some(queue) = &recovered.queue
+        {
+            queue.send(shard, ToWriter::Failed(error.to_string()));
+        }
+    }
 }
 
 /// A shard's thread, from outside.
@@ -80,6 +95,7 @@ impl ShardThread {
                 .flatten();
             match start.shard() {
                 Err(error) => {
+                    start.memory.give_up(start.seat.shard, &error);
                     // The others wait for nobody who never began.
                     start.peers.retire();
                     let _ = sender.send(Err(error));
@@ -180,21 +196,41 @@ impl Start {
             Memory::NewFile(file) => (file.create(&self.map).map_err(refused)?.arena, None),
             Memory::File(file, tables) => {
                 let opened = file.open(&self.map).map_err(refused)?;
-                (opened.arena, Some((file, tables, opened.entries)))
+                (opened.arena, Some((tables, opened.entries)))
+            }
+            Memory::Journaled(recovered, identity, tables) => {
+                let (arena, start) = recovered
+                    .take(index)
+                    .ok_or_else(|| self.damaged("its memory was taken before".to_owned()))?;
+                let opened = match start {
+                    Some(start) => arena.finish(*identity, start),
+                    None => arena.finish_copy(*identity),
+                };
+                let opened = opened.map_err(|reason| self.damaged(reason))?;
+                (opened.arena, Some((tables, opened.entries)))
             }
         };
         let heap = Heap::new(self.map.node, HEAP_BYTES);
         let clock = Arc::clone(&self.peers.clock);
         let mut shard = Shard::new(index, &self.peers.mailboxes, clock, arena, &heap);
-        if let Some((file, tables, entries)) = opened {
-            shard
-                .open(tables, entries)
-                .map_err(|reason| OpenError::Damaged {
-                    path: file.path.clone(),
-                    reason,
-                })?;
+        if let Memory::Journaled(recovered, ..) = &self.memory
+            && let Some(queue) = &recovered.queue
+        {
+            shard.set_writer(Arc::clone(queue));
+        }
+        if let Some((tables, entries)) = opened {
+            let opened = shard.open(tables, entries);
+            opened.map_err(|reason| self.damaged(reason))?;
         }
         Ok(shard)
+    }
+
+    fn damaged(&self, reason: String) -> OpenError {
+        let path = match &self.memory {
+            Memory::NewFile(file) | Memory::File(file, _) => file.path.clone(),
+            Memory::Own | Memory::Journaled(..) => format!("shard {}", self.seat.shard).into(),
+        };
+        OpenError::Damaged { path, reason }
     }
 }
 
@@ -222,10 +258,22 @@ fn next_work(shard: &Shard, work: &SegQueue<Work>) -> Option<Work> {
     if shard.is_retired { None } else { work.pop() }
 }
 
+/// How often to let others go first, before going to sleep, while somebody waits for the disk: the writer
+/// is about to ask for a seal.
+const SEAL_YIELDS: u32 = 200;
+
 /// Spins or yields while there is nothing to do; says when it is time to park instead.
 fn is_patient_no_more(shard: &mut Shard, patience: Patience, idle: u32) -> bool {
     shard.begin_idle();
-    patience.pause(idle)
+    if !patience.pause(idle) {
+        return false;
+    }
+    let is_over = idle >= patience.spins + patience.yields + SEAL_YIELDS;
+    if !is_over && shard.awaits_seal() {
+        std::thread::yield_now();
+        return false;
+    }
+    true
 }
 
 /// Sleeps until woken, or as long as the shard has time.
@@ -287,8 +335,12 @@ fn serve(start: Start, mut shard: Shard, work: &SegQueue<Work>) -> Result<(), St
     // The file of a shard that has failed is left as it is: whoever opens it undoes what was half done.
     let mut closed = Ok(());
     match served {
-        Ok(()) => closed = shard.close(),
-        Err(payload) => mailbox.fail(panic_message(payload)),
+        Ok(()) => closed = close(&mut shard, &mut inbox, &mailbox),
+        Err(payload) => {
+            let message = panic_message(payload);
+            shard.give_up_journal(message.clone());
+            mailbox.fail(message);
+        }
     }
     drop(link);
     if !shard.is_retired {
@@ -297,6 +349,20 @@ fn serve(start: Start, mut shard: Shard, work: &SegQueue<Work>) -> Result<(), St
     inbox.end(shard.into_outbox());
     while work.pop().is_some() {}
     closed
+}
+
+/// Closes the file of a shard, or lets the writer of its journal close it.
+fn close(shard: &mut Shard, inbox: &mut Inbox, mailbox: &Mailbox) -> Result<(), String> {
+    if !shard.begin_close() {
+        return shard.close();
+    }
+    loop {
+        shard.tick(inbox);
+        if let Some(closed) = shard.closed() {
+            return closed;
+        }
+        mailbox.park(|| shard.has_work(inbox), std::thread::park);
+    }
 }
 
 /// Reads back what the calling shard has: run on its own thread.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use super::bytes::{checksum, put, u16_at, u32_at, u64_at};
 use super::disk::{Disk, DiskError, DiskFile, SECTOR_BYTES, remove_if_there};
 use super::error::RecoveryError;
-use super::image::Image;
+use super::image::{Image, Page};
 use super::mutant::{Mutant, is};
 use super::superblock::{Identity, Superblock};
 use crate::limits::PAGE_BYTES;
@@ -308,6 +308,21 @@ impl BeforeImages {
         })?;
         image.sync()?;
         Ok(())
+    }
+
+    /// Visits all pages that had been written before.
+    pub(super) fn each_page(&self, mut visit: impl FnMut(u64, &Page)) -> Result<(), RecoveryError> {
+        self.verify()?;
+        self.each_group(|entries, mut contents| {
+            for (page, _) in entries.iter().filter(|(_, sum)| *sum != 0) {
+                let Some((content, rest)) = contents.split_first_chunk::<PAGE_BYTES>() else {
+                    break;
+                };
+                contents = rest;
+                visit(*page, content);
+            }
+            Ok(())
+        })
     }
 
     fn each_group(

@@ -11,7 +11,7 @@
 //! ```
 //! A record's epoch is counted from the block's lowest one. The highest bit of the kind marks the
 //! first record of a unit of change. A seal is a record too: its number is the epoch, its bytes the
-//! set of shards that have a seal of it.
+//! set of shards that have a seal of it, and its offset when it was sealed, in microseconds since 1970.
 //!
 //! # Why the sum is the block's
 //! A checksum of each record costs 30 to 50 ns a record, one of the block nothing that can be
@@ -59,11 +59,21 @@ pub(crate) struct Record<'b> {
     pub(crate) tag: Tag,
 }
 
+/// The end of an epoch in one shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seal {
+    pub(crate) epoch: u64,
+    /// The shards that have changed something in it.
+    pub(crate) dirty: ShardSet,
+    /// When it was sealed, by the system's clock: microseconds since 1970.
+    pub(crate) micros: u64,
+}
+
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry<'b> {
     Record(Record<'b>),
-    Seal(u64, ShardSet),
+    Seal(Seal),
 }
 
 /// A set of shards.
@@ -170,8 +180,13 @@ impl Block {
         self.bytes.len()
     }
 
+    /// Whether somebody waits for it: it seals an epoch, or marks a checkpoint.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.seal.is_some() || self.is_mark
+    }
+
     /// Bytes on the disk.
-    pub(super) fn padded(&self) -> usize {
+    pub(crate) fn padded(&self) -> usize {
         self.bytes.len().next_multiple_of(SECTOR_BYTES)
     }
 
@@ -197,14 +212,14 @@ impl Block {
     }
 
     /// Puts a seal behind the records; there must be room. `epoch` is that of the record before.
-    pub(super) fn push_seal(&mut self, epoch: u64, sealed: u64, dirty: &ShardSet) {
-        let (bytes, used) = dirty.encode();
+    pub(super) fn push_seal(&mut self, epoch: u64, seal: &Seal) {
+        let (bytes, used) = seal.dirty.encode();
         let tag = Tag {
-            number: sealed,
+            number: seal.epoch,
             ..Tag::default()
         };
-        self.push_entry(epoch, KIND_SEAL, 0, tag, &bytes[..used]);
-        self.seal = Some(sealed);
+        self.push_entry(epoch, KIND_SEAL, seal.micros, tag, &bytes[..used]);
+        self.seal = Some(seal.epoch);
     }
 
     #[inline]
@@ -335,7 +350,11 @@ fn entry(bytes: &[u8], at: usize, low: u64) -> Option<(Entry<'_>, usize)> {
     let epoch = low.checked_add(u64::from(head[23]))?;
     let number = u64_at(head, 8);
     let entry = match head[22] {
-        KIND_SEAL => Entry::Seal(number, ShardSet::decode(content)?),
+        KIND_SEAL => Entry::Seal(Seal {
+            epoch: number,
+            dirty: ShardSet::decode(content)?,
+            micros: u64_at(head, 0),
+        }),
         kind => Entry::Record(Record {
             epoch,
             is_first: kind & FIRST != 0,

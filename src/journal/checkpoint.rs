@@ -398,21 +398,29 @@ impl Checkpoints {
 }
 
 /// Brings the image back to the checkpoint that counts, if a later one was begun.
-pub(super) fn undo_interrupted(
+fn undo_interrupted(
     disk: &Arc<dyn Disk>,
     superblocks: &Superblocks,
     image: &mut Image,
 ) -> Result<(), RecoveryError> {
+    match interrupted(disk, superblocks)? {
+        Some(before) => before.apply(image),
+        None => Ok(()),
+    }
+}
+
+/// What brings the image back to the checkpoint that counts, if a later one was begun.
+pub(super) fn interrupted(
+    disk: &Arc<dyn Disk>,
+    superblocks: &Superblocks,
+) -> Result<Option<BeforeImages>, RecoveryError> {
     let newest = superblocks.newest();
     let Some(next) = newest.checkpoint.checked_add(1) else {
-        return Ok(());
+        return Ok(None);
     };
-    match BeforeImages::open(disk, &newest.identity, next)? {
-        Some(before) if before.parent.lineage == newest.lineage || is(Mutant::LineageUnchecked) => {
-            before.apply(image)
-        }
-        _ => Ok(()),
-    }
+    let before = BeforeImages::open(disk, &newest.identity, next)?;
+    Ok(before
+        .filter(|before| before.parent.lineage == newest.lineage || is(Mutant::LineageUnchecked)))
 }
 
 /// The states that an image can be taken back to from `newest`, the newest first.

@@ -74,6 +74,11 @@ impl Coordinator {
         }
     }
 
+    /// The next epoch to close.
+    pub(crate) fn open(&self) -> u64 {
+        self.open
+    }
+
     /// Closes the open epoch, unless one is under way.
     pub(crate) fn close(&mut self) -> Option<Call> {
         if !matches!(self.round, Round::Idle) {
@@ -91,6 +96,22 @@ impl Coordinator {
         self.round = Round::Closing { waiting, dirty };
         let shards = waiting;
         Some(Call::Close { epoch, shards })
+    }
+
+    /// Closes the open epoch, unless one is under way, when it is known which shards may have changed
+    /// something in it, and that no other will.
+    pub(crate) fn close_known(&mut self, dirty: ShardSet) -> Option<Call> {
+        if !matches!(self.round, Round::Idle) {
+            return None;
+        }
+        let epoch = self.open;
+        self.open += 1;
+        if dirty.is_empty() {
+            return Some(self.finish(epoch, dirty));
+        }
+        let waiting = dirty;
+        self.round = Round::Sealing { waiting, dirty };
+        Some(Call::Seal { epoch, dirty })
     }
 
     /// A shard has closed `epoch`. The last one's answer tells what comes next.

@@ -139,6 +139,12 @@ pub(crate) enum RecoveryError {
         /// What is wrong.
         what: String,
     },
+    /// A rollback was interrupted, and the files are only looked at.
+    #[error("a rollback to epoch {epoch} was interrupted: `ancile recover` brings it to its end")]
+    Rollback {
+        /// The epoch.
+        epoch: u64,
+    },
     /// The epoch is not within what was kept.
     #[error("epoch {asked} cannot be gone back to: {oldest} to {newest} can")]
     OutOfReach {

@@ -120,6 +120,11 @@ impl Image {
         self.chunk = None;
     }
 
+    /// The pages as a file of the system, if they are one.
+    pub(super) fn file(&self) -> Option<std::fs::File> {
+        self.pages.file()
+    }
+
     /// Pages that the file may have.
     pub(super) fn page_count(&self) -> Result<u64, DiskError> {
         Ok(self.sums.bytes()? / SUM_BYTES as u64)
@@ -159,7 +164,7 @@ impl Image {
         self.sums.write_at(number * PAGE_BYTES as u64, &chunk[..])
     }
 
-    fn read_unchecked(&self, first: u64, into: &mut [u8]) -> Result<(), DiskError> {
+    pub(super) fn read_unchecked(&self, first: u64, into: &mut [u8]) -> Result<(), DiskError> {
         read_or_zeros(&*self.pages, first.saturating_mul(PAGE_BYTES as u64), into)
     }
 }

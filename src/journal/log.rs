@@ -40,7 +40,7 @@ pub(crate) struct Sizes {
 impl Default for Sizes {
     fn default() -> Self {
         Self {
-            segment_bytes: 64 << 20,
+            segment_bytes: 16 << 20,
             block_bytes: 64 << 10,
             staging_bytes: 4 << 20,
         }
@@ -132,6 +132,9 @@ enum Trouble {
     NoSpace(DiskError),
     Broken(DiskError),
 }
+
+/// Bytes of blocks that are written at once.
+const AT_ONCE_BYTES: usize = 1 << 20;
 
 /// Bytes of zeros that are written at once.
 const ZEROS_BYTES: usize = 1 << 20;
@@ -236,6 +239,11 @@ impl Log {
         Report { room, ..report }
     }
 
+    /// Whether there is one segment more than is in use.
+    pub(crate) fn has_spare(&self) -> bool {
+        matches!(self.spare, Spare::Ready { .. })
+    }
+
     /// Does a piece of the work of having one more segment ready; says whether there is more to do.
     /// Without space it fails, and is to be tried again later.
     pub(crate) fn prepare(&mut self) -> Result<bool, DiskError> {
@@ -296,20 +304,38 @@ impl Log {
             if self.end.offset + bytes > self.sizes.segment_bytes {
                 self.switch()?;
             }
-            let (block, place) = &mut self.queue[self.written];
-            let checksum = block.finish(self.salt, self.end.chain);
-            let written = self.file.write_at(self.end.offset, block.bytes());
-            written.map_err(|error| match error.is_no_space() {
-                true => Trouble::NoSpace(error),
-                false => Trouble::Broken(error),
-            })?;
-            self.end.offset += bytes;
-            self.end.chain = checksum;
-            self.end.block = block.number + 1;
-            *place = self.end;
-            self.placed_bytes += bytes;
-            self.written += 1;
+            self.place_some()?;
         }
+        Ok(())
+    }
+
+    /// Writes blocks that follow each other in the segment, as many as go at once.
+    fn place_some(&mut self) -> Result<(), Trouble> {
+        let (mut end, mut bytes) = (self.end, 0);
+        let mut count = 0;
+        for (block, place) in self.queue.range_mut(self.written..) {
+            let padded = block.padded();
+            let fits = end.offset + padded as u64 <= self.sizes.segment_bytes;
+            if count > 0 && (!fits || bytes + padded > AT_ONCE_BYTES) {
+                break;
+            }
+            end.chain = block.finish(self.salt, end.chain);
+            end.offset += padded as u64;
+            end.block = block.number + 1;
+            *place = end;
+            bytes += padded;
+            count += 1;
+        }
+        let blocks = self.queue.range(self.written..self.written + count);
+        let parts: Vec<&[u8]> = blocks.map(|(block, _)| block.bytes()).collect();
+        let written = self.file.write_parts_at(self.end.offset, &parts);
+        written.map_err(|error| match error.is_no_space() {
+            true => Trouble::NoSpace(error),
+            false => Trouble::Broken(error),
+        })?;
+        self.end = end;
+        self.placed_bytes += bytes as u64;
+        self.written += count;
         Ok(())
     }
 

@@ -57,6 +57,7 @@ mod block;
 mod bytes;
 mod check;
 mod checkpoint;
+mod clock;
 mod create;
 mod cut;
 mod disk;
@@ -66,6 +67,7 @@ mod extract;
 mod image;
 mod log;
 mod mutant;
+mod queue;
 mod recovery;
 mod rollback;
 mod scan;
@@ -74,10 +76,12 @@ mod staging;
 mod superblock;
 #[cfg(test)]
 mod test;
+mod times;
 
-pub(crate) use block::{Block, Record, ShardSet, Tag};
+pub(crate) use block::{Block, Record, Seal, ShardSet, Tag};
 pub(crate) use check::{Finding, check};
 pub(crate) use checkpoint::{Checkpoints, Frozen, Past, Retention, Step};
+pub(crate) use clock::{Durable, EpochClock};
 pub(crate) use create::create;
 #[cfg(test)]
 pub(crate) use disk::simulated;
@@ -87,9 +91,19 @@ pub(crate) use error::{CheckpointError, RecoveryError, Refusal, WriteError};
 pub(crate) use extract::Extract;
 pub(crate) use image::Page;
 pub(crate) use log::{Ids, Log, Sizes};
+pub(crate) use queue::{ToShard, ToWriter, WriterQueue};
 pub(crate) use recovery::{Loader, Recovery};
 pub(crate) use staging::{Mark, Report, Staging};
 pub(crate) use superblock::{Identity, Position, State, Superblock};
+pub(crate) use times::times;
+
+/// The disk's side of a shard's journal.
+pub(crate) struct DiskSide {
+    pub(crate) log: Log,
+    pub(crate) checkpoints: Checkpoints,
+    /// Pages of the image that the shard has not loaded.
+    pub(crate) unloaded_pages: u64,
+}
 
 /// One shard's journal, open for writing. The parts may be taken apart, and used by two threads.
 pub(crate) struct Journal {
@@ -104,6 +118,16 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
+    /// The shard's side, and the disk's.
+    pub(crate) fn split(self) -> (Staging, DiskSide) {
+        let side = DiskSide {
+            log: self.log,
+            checkpoints: self.checkpoints,
+            unloaded_pages: 0,
+        };
+        (self.staging, side)
+    }
+
     /// Writes and syncs everything that was appended, if both sides are one thread; gives what has
     /// become durable. What is known before an error is known after it, too.
     pub(crate) fn flush(&mut self, report: &mut Report) -> Result<(), WriteError> {

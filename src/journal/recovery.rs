@@ -21,12 +21,13 @@
 use std::sync::Arc;
 
 use super::Journal;
-use super::block::{Entry, Record};
-use super::checkpoint::{Checkpoints, undo_interrupted};
+use super::before::BeforeImages;
+use super::block::{Entry, Record, Seal};
+use super::checkpoint::{Checkpoints, interrupted};
 use super::cut::{Cut, Evidence, Missing, cut, is_void};
 use super::disk::Disk;
 use super::error::RecoveryError;
-use super::image::Image;
+use super::image::{Image, Page};
 use super::log::{Ids, Log, Sizes};
 use super::mutant::{Mutant, is};
 use super::scan::{Reader, entries};
@@ -48,6 +49,8 @@ pub(super) struct Found {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) superblocks: Superblocks,
     pub(super) image: Image,
+    /// What an interrupted checkpoint has left, when the files are only looked at.
+    pub(super) interrupted: Option<BeforeImages>,
     /// The valid end of the journal.
     pub(super) end: Position,
     pub(super) end_path: String,
@@ -56,20 +59,35 @@ pub(super) struct Found {
 impl Recovery {
     /// Finds what is whole in the directories of all shards, in their order.
     pub(crate) fn open(disks: Vec<Arc<dyn Disk>>) -> Result<Self, RecoveryError> {
+        Self::find(disks, true)
+    }
+
+    /// As [`open`](Self::open), and writes nothing: what it gives can be loaded, and no more.
+    pub(crate) fn look(disks: Vec<Arc<dyn Disk>>) -> Result<Self, RecoveryError> {
+        Self::find(disks, false)
+    }
+
+    fn find(disks: Vec<Arc<dyn Disk>>, writes: bool) -> Result<Self, RecoveryError> {
         let mut shards = Vec::with_capacity(disks.len());
         let mut evidences = Vec::with_capacity(disks.len());
         let superblocks = open_superblocks(&disks)?;
         for (disk, mut superblocks) in disks.into_iter().zip(superblocks) {
-            refuse_if_read_only(&superblocks)?;
-            if !is(Mutant::ReadUnsynced) {
+            if writes {
+                refuse_if_read_only(&superblocks)?;
+            }
+            let syncs = writes && !is(Mutant::ReadUnsynced);
+            if syncs {
                 disk.sync_directory()?;
                 superblocks.sync()?;
             }
             let mut image = Image::open(&*disk)?;
-            undo_interrupted(&disk, &superblocks, &mut image)?;
+            let mut interrupted = interrupted(&disk, &superblocks)?;
+            if writes && let Some(before) = interrupted.take() {
+                before.apply(&mut image)?;
+            }
             let survey = survey(&disk, superblocks.newest())?;
             // All segments before it were synced before it was begun.
-            if !is(Mutant::ReadUnsynced) {
+            if syncs {
                 disk.open(&segment::name(survey.end.segment))?.sync()?;
             }
             evidences.push(survey.evidence);
@@ -77,6 +95,7 @@ impl Recovery {
                 disk,
                 superblocks,
                 image,
+                interrupted,
                 end: survey.end,
                 end_path: survey.end_path,
             });
@@ -92,7 +111,7 @@ impl Recovery {
             voids,
             is_rollback: false,
         };
-        recovery.go_on_back()?;
+        recovery.go_on_back(writes)?;
         Ok(recovery)
     }
 
@@ -179,8 +198,40 @@ impl Loader<'_> {
         self.found.superblocks.newest()
     }
 
-    /// Reads pages of the checkpoint from `first` on, and compares them with their sums.
+    /// Pages that the image may have.
+    pub(crate) fn image_pages(&self) -> Result<u64, RecoveryError> {
+        Ok(self.found.image.page_count()?)
+    }
+
+    /// The image as a file of the system, if it is one: to be mapped, and read as it is touched. What
+    /// it holds is not compared with its sums then.
+    pub(crate) fn image_file(&self) -> Option<std::fs::File> {
+        self.found.image.file()
+    }
+
+    /// Visits the pages that an interrupted checkpoint has written over, as they were before; pages that
+    /// were never written are left out.
+    pub(crate) fn each_interrupted(
+        &self,
+        mut visit: impl FnMut(u64, &Page),
+    ) -> Result<(), RecoveryError> {
+        match &self.found.interrupted {
+            Some(before) => before.each_page(|page, content| visit(page, content)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the image is as the checkpoint has left it.
+    pub(crate) fn is_image_whole(&self) -> bool {
+        self.found.interrupted.is_none()
+    }
+
+    /// Reads pages of the checkpoint from `first` on, and compares them with their sums, unless an
+    /// interrupted checkpoint has written over some.
     pub(crate) fn read_pages(&mut self, first: u64, into: &mut [u8]) -> Result<(), RecoveryError> {
+        if self.found.interrupted.is_some() {
+            return Ok(self.found.image.read_unchecked(first, into)?);
+        }
         self.found.image.read(first, into)
     }
 
@@ -299,7 +350,7 @@ pub(super) fn survey(disk: &Arc<dyn Disk>, newest: &Superblock) -> Result<Survey
         evidence.durable = evidence.durable.max(block.durable());
         evidence.epoch_max = evidence.epoch_max.max(block.epoch_high());
         for entry in entries(&block, || path.clone()) {
-            if let Entry::Seal(epoch, dirty) = entry? {
+            if let Entry::Seal(Seal { epoch, dirty, .. }) = entry? {
                 evidence.seals.insert(epoch, dirty);
                 evidence.sealed.insert(epoch);
                 evidence.epoch_max = evidence.epoch_max.max(epoch);
@@ -327,7 +378,7 @@ pub(super) fn survey(disk: &Arc<dyn Disk>, newest: &Superblock) -> Result<Survey
         evidence.durable = evidence.durable.max(block.durable());
         evidence.epoch_max = evidence.epoch_max.max(block.epoch_high());
         for entry in block.entries().flatten() {
-            if let Entry::Seal(epoch, dirty) = entry {
+            if let Entry::Seal(Seal { epoch, dirty, .. }) = entry {
                 evidence.seals.entry(epoch).or_insert(dirty);
                 evidence.epoch_max = evidence.epoch_max.max(epoch);
             }

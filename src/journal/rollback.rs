@@ -64,11 +64,11 @@ impl Recovery {
             let state = State::Rollback(epoch);
             found.superblocks.write(Superblock { state, ..newest })?;
         }
-        self.go_on_back()
+        self.go_on_back(true)
     }
 
     /// Goes the way back that a superblock tells of, if one does.
-    pub(super) fn go_on_back(&mut self) -> Result<(), RecoveryError> {
+    pub(super) fn go_on_back(&mut self, writes: bool) -> Result<(), RecoveryError> {
         let asked = |found: &Found| match found.superblocks.newest().state {
             State::Rollback(epoch) => Some(epoch),
             _ => None,
@@ -76,6 +76,9 @@ impl Recovery {
         let Some(epoch) = self.shards.iter().find_map(asked) else {
             return Ok(());
         };
+        if !writes {
+            return Err(RecoveryError::Rollback { epoch });
+        }
         if epoch > self.cut.epoch {
             let found = &self.shards[0];
             let what = format!("a rollback goes back to epoch {epoch}, which is not here any more");

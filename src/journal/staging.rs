@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use super::block::{Block, HEAD_BYTES, PIECE_BYTES_MIN, RECORD_BYTES, Record, ShardSet, Tag};
+use super::block::{Block, HEAD_BYTES, PIECE_BYTES_MIN, RECORD_BYTES, Record, Seal, ShardSet, Tag};
 use super::disk::SECTOR_BYTES;
 use super::error::Refusal;
 use super::mutant::{Mutant, is};
@@ -48,6 +48,8 @@ pub(crate) struct Report {
     pub(crate) marks: Vec<(u64, Position)>,
     /// How many bytes of blocks the journal has room for, counted from when it was opened.
     pub(crate) room: u64,
+    /// The disk has refused to give more room.
+    pub(crate) is_full: bool,
     /// Why nothing can be written any more.
     pub(crate) poison: Option<String>,
 }
@@ -183,15 +185,16 @@ impl Staging {
 
     /// Seals an epoch in which the shards `dirty` have changed something. Everything of it must have
     /// been appended before; what comes next is of a later one.
-    pub(crate) fn seal(&mut self, epoch: u64, dirty: &ShardSet) {
+    pub(crate) fn seal(&mut self, seal: &Seal) {
         let room = self.open.room(self.epoch);
         if room.is_none_or(|room| room < size_of::<ShardSet>()) {
             self.close();
         }
-        let nobody = ShardSet::default();
-        let is_mutant = is(Mutant::SealWithoutDirtySet);
-        let dirty = if is_mutant { &nobody } else { dirty };
-        self.open.push_seal(self.epoch, epoch, dirty);
+        let dirty = match is(Mutant::SealWithoutDirtySet) {
+            true => ShardSet::default(),
+            false => seal.dirty,
+        };
+        self.open.push_seal(self.epoch, &Seal { dirty, ..*seal });
     }
 
     /// Marks this place in the journal, where a checkpoint of the memory as it is now would have its
@@ -203,6 +206,16 @@ impl Staging {
             epoch: self.epoch,
             block: self.open.number,
         }
+    }
+
+    /// Whether there may soon be no room for what is changed: so many bytes are left, or fewer.
+    pub(crate) fn is_short_of_room(&self, margin_bytes: u64) -> bool {
+        self.closed_bytes + self.open.padded() as u64 + margin_bytes > self.room
+    }
+
+    /// Whether nothing can be written any more.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poison.is_some()
     }
 
     /// What is known to be durable in all shards; the blocks that are closed from now on say so.

@@ -4,6 +4,7 @@
 
 use super::host::{Host, await_turn};
 use super::link::{Answer, Link};
+use super::settle::settle;
 use crate::error::{Error, Result};
 use crate::id::ShardIndex;
 use crate::shard::{Call, Context, Reach, Request, Shipped, Status};
@@ -21,14 +22,19 @@ where
     T: Send,
     E: From<Error> + Send,
 {
-    if host.own() != Some(shard) {
-        return ship(link, host, shard, reach, closure);
+    let value = if host.own() == Some(shard) {
+        await_turn(host, |shard| reach.claim(shard));
+        match host.with_shard(|shard| shard.transact(closure)) {
+            Some(result) => result??,
+            None => return Err(Error::Closed.into()),
+        }
+    } else {
+        ship(link, host, shard, reach, closure)?
+    };
+    if reach != Reach::Reads {
+        settle(link, host)?;
     }
-    await_turn(host, |shard| reach.claim(shard));
-    match host.with_shard(|shard| shard.transact(closure)) {
-        Some(result) => result?,
-        None => Err(Error::Closed.into()),
-    }
+    Ok(value)
 }
 
 fn ship<T, E, F>(
@@ -104,6 +110,10 @@ where
     }
     guard.wait(host);
     drop(guard);
+    let settled = match reach {
+        Reach::Reads => Ok(()),
+        _ => settle(link, host),
+    };
     let peers = link.peers();
     shipped
         .into_iter()
@@ -111,7 +121,11 @@ where
         .map(
             |((shard, call), failure)| match (failure, call.into_result()) {
                 (Some(error), _) => Err(error.into()),
-                (None, Some(result)) => result?,
+                (None, Some(result)) => {
+                    let value = result??;
+                    settled.clone()?;
+                    Ok(value)
+                }
                 (None, None) => Err(peers.ended(shard).into()),
             },
         )

@@ -16,6 +16,7 @@ use crate::table::{Means, Rolling, Row, Single, Table, Verb, Width};
 use super::host::{Host, await_turn};
 use super::link::Link;
 use super::operations::Operations;
+use super::settle::settle;
 
 /// Operations on the own shard that are executed together; as many more are gathered before, so
 /// that their memory is asked for meanwhile.
@@ -41,7 +42,12 @@ pub(super) fn drive<R: Row, O: Operations>(
         }
         rounds += 1;
     }
-    drive.into_result()
+    let changes = drive.changes();
+    let operations = drive.into_result()?;
+    if changes {
+        settle(link, host)?;
+    }
+    Ok(operations)
 }
 
 /// Operations on their way: it is stepped until it has nothing to wait for.
@@ -98,6 +104,12 @@ impl<'a, R: Row, O: Operations> Drive<'a, R, O> {
             anywhere: own,
             is_sent: false,
         }
+    }
+
+    /// Whether any operation may change something.
+    #[inline]
+    pub(super) fn changes(&self) -> bool {
+        self.operations.only_verb() != Some(Verb::Select)
     }
 
     /// What has become of the operations, after the last step.
@@ -312,8 +324,8 @@ fn execute<R: Row, O: Operations>(
 ) -> Result<()> {
     let width = table.width();
     let (part, arena) = shard.catalog.table(table.key())?;
-    if arena.is_copy() && operations.only_verb() != Some(Verb::Select) {
-        return Err(Error::DatabaseReadOnly);
+    if operations.only_verb() != Some(Verb::Select) {
+        arena.check_writable()?;
     }
     if shard.tally.count(operations.only_verb(), list.len() as u64) {
         shard.tally.sample::<O::Id>(table.key(), part, ids);

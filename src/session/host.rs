@@ -8,6 +8,7 @@ use std::thread::Thread;
 use super::link::Lane;
 use crate::fork::Home;
 use crate::id::ShardIndex;
+use crate::journal::{Durable, EpochClock};
 use crate::limits::OPERATIONS_UNSERVED_MAX;
 use crate::shard::{Claim, Inbox, Shard};
 use crate::transaction::{IntentsFull, Stub};
@@ -30,6 +31,8 @@ pub(crate) trait Host {
     /// Called while a proposal is on its way, with a counter as below; `may_sleep` unless its end has
     /// to be looked for.
     fn await_end(&mut self, round: u32, stub: &Stub, may_sleep: bool);
+    /// Called while an epoch is to become durable, with a counter as below; what has become of it.
+    fn await_epoch(&mut self, round: u32, clock: &EpochClock, epoch: u64) -> Durable;
     /// Called while nothing can go on, with a counter that restarts at 0 whenever something did;
     /// `lane` has a request that is not answered.
     fn pause(&mut self, round: u32, lane: &Lane);
@@ -62,6 +65,10 @@ impl<H: Host> Host for &mut H {
 
     fn await_end(&mut self, round: u32, stub: &Stub, may_sleep: bool) {
         (**self).await_end(round, stub, may_sleep);
+    }
+
+    fn await_epoch(&mut self, round: u32, clock: &EpochClock, epoch: u64) -> Durable {
+        (**self).await_epoch(round, clock, epoch)
     }
 
     #[inline]
@@ -166,6 +173,20 @@ impl Host for Application {
         }
     }
 
+    fn await_epoch(&mut self, round: u32, clock: &EpochClock, epoch: u64) -> Durable {
+        if clock.durable() >= epoch {
+            return Durable::Yes;
+        }
+        if !self.patience.pause(round) {
+            return Durable::NotYet;
+        }
+        let answer = with_waker(|waker| clock.wait(epoch, waker));
+        if answer == Durable::NotYet {
+            std::thread::park();
+        }
+        answer
+    }
+
     #[inline]
     fn pause(&mut self, round: u32, lane: &Lane) {
         if !self.patience.pause(round) {
@@ -208,6 +229,10 @@ impl Host for Inside<'_> {
         self.unserved += operations;
         if self.unserved >= OPERATIONS_UNSERVED_MAX {
             self.serve();
+            // The writer may need this thread's processor.
+            while self.shard.is_held_up() {
+                self.wait_turn(u32::MAX);
+            }
         }
     }
 
@@ -219,6 +244,11 @@ impl Host for Inside<'_> {
 
     fn await_end(&mut self, round: u32, _stub: &Stub, _may_sleep: bool) {
         self.wait_turn(round);
+    }
+
+    fn await_epoch(&mut self, round: u32, clock: &EpochClock, epoch: u64) -> Durable {
+        self.wait_turn(round);
+        clock.look(epoch)
     }
 
     #[inline]

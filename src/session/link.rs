@@ -19,9 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
+use super::settle::Acknowledge;
 use crate::error::{Error, Result};
 use crate::fork::Home;
 use crate::id::ShardIndex;
+use crate::journal::EpochClock;
 use crate::limits::{LANE_BYTES_MIN, LANE_BYTES_TOTAL};
 use crate::ring::{Full, Producer, ring};
 use crate::shard::{
@@ -39,6 +41,10 @@ pub(crate) struct Peers {
     pub(crate) clock: Clock,
     /// The process whose threads the shards have.
     pub(crate) home: Home,
+    /// The epochs of a database with a journal.
+    pub(crate) epochs: Option<Arc<EpochClock>>,
+    /// When changes count as done, unless a client says otherwise.
+    pub(crate) acknowledge: Acknowledge,
     /// Shards that still take work from clients.
     pub(crate) open: AtomicUsize,
 }
@@ -104,6 +110,7 @@ pub(crate) struct Link {
     turn: usize,
     /// Whether a use has begun and not come to its end.
     in_use: bool,
+    acknowledge: Acknowledge,
     /// The ways of transactions over several shards.
     pub(crate) outbox: Outbox,
 }
@@ -115,6 +122,7 @@ impl Link {
         let outbox = Outbox::new(&peers.mailboxes, true);
         Self {
             outbox,
+            acknowledge: peers.acknowledge,
             peers,
             lanes,
             open,
@@ -145,6 +153,20 @@ impl Link {
             drop(lane.take_parcel());
         }
         self.pending_lane()
+    }
+
+    /// Sets when changes count as done.
+    pub(crate) fn set_acknowledge(&mut self, when: Acknowledge) {
+        self.acknowledge = when;
+    }
+
+    /// The epochs, if changes count as done only when they are durable.
+    #[inline]
+    pub(crate) fn awaited(&self) -> Option<&Arc<EpochClock>> {
+        match self.acknowledge {
+            Acknowledge::Executed => None,
+            Acknowledge::Durable => self.peers.epochs.as_ref(),
+        }
     }
 
     pub(crate) fn peers(&self) -> &Arc<Peers> {
@@ -242,6 +264,12 @@ impl Link {
                     }
                     Answer::Done(Status::READ_ONLY, Some(block)) => {
                         taken(&block, Err(Error::DatabaseReadOnly))
+                    }
+                    Answer::Done(Status::JOURNAL_FULL, Some(block)) => {
+                        taken(&block, Err(Error::JournalFull))
+                    }
+                    Answer::Done(Status::JOURNAL_BROKEN, Some(block)) => {
+                        taken(&block, Err(Error::JournalBroken))
                     }
                     Answer::Done(_, Some(block)) => taken(&block, Err(self.peers.ended(shard))),
                     Answer::Ended => {

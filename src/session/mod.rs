@@ -12,6 +12,7 @@ mod pipeline;
 mod polled;
 mod records;
 mod resident;
+mod settle;
 mod transaction;
 mod verbs;
 
@@ -29,6 +30,7 @@ pub use pipeline::{Pipeline, Ticket};
 pub use polled::{AsyncSession, AsyncTransaction};
 pub use records::RecordVerbs;
 pub use resident::Resident;
+pub use settle::Acknowledge;
 pub use transaction::{
     Isolation, Savepoint, Transaction, TransactionOptions, TransactionOutcome, TransactionRecords,
     Transactions,
@@ -59,6 +61,23 @@ impl Session {
         Self {
             link: Link::new(peers, turn),
             host,
+        }
+    }
+}
+
+impl Session {
+    /// Sets when this session's changes count as done; at first, when the engine's
+    /// [`Durability`](crate::Durability) says. Only a database with a journal can wait for its disk.
+    pub fn set_acknowledge(&mut self, when: Acknowledge) {
+        self.link.set_acknowledge(when);
+    }
+
+    /// Waits until all that has happened in the database so far is as durable as it will be.
+    pub fn flush(&mut self) -> Result<()> {
+        let (link, mut host) = self.port()?;
+        match link.peers().epochs.as_deref() {
+            None => Ok(()),
+            Some(clock) => settle::wait(clock, &mut host, clock.open()),
         }
     }
 }

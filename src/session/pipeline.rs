@@ -6,9 +6,11 @@ use std::marker::PhantomData;
 use super::Verbs;
 use super::host::{Host, await_turn};
 use super::link::Link;
+use super::settle;
 use super::verbs::begin;
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId};
+use crate::journal::Durable;
 use crate::shard::Request;
 use crate::table::{Means, Outcome, Row, Single, Table, Verb, Width};
 
@@ -47,6 +49,8 @@ pub struct Pipeline<'a, S: Verbs, R: Row, I: RowId> {
     submitted: u64,
     completed: VecDeque<(Ticket, Outcome<R>)>,
     outstanding: u64,
+    /// The epoch that has to be durable before what is completed is told.
+    unsettled: Option<u64>,
     /// Whether the session's lanes are this pipeline's.
     has_begun: bool,
     ids: PhantomData<I>,
@@ -61,6 +65,7 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
             submitted: 0,
             completed,
             outstanding: 0,
+            unsettled: None,
             has_begun: false,
             ids: PhantomData,
         }
@@ -104,7 +109,48 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
         if self.completed.is_empty() {
             self.take_answers()?;
         }
+        if let Some(epoch) = self.unsettled {
+            let (link, _) = self.session.port()?;
+            match link.awaited().map(|clock| clock.ask(epoch)) {
+                Some(Durable::NotYet) => return Ok(None),
+                Some(Durable::Never(reason)) => self.fail_changes(&reason),
+                Some(Durable::Yes) | None => {}
+            }
+            self.unsettled = None;
+        }
         Ok(self.completed.pop_front())
+    }
+
+    /// Waits until what is completed is durable, if it has to be.
+    fn settle(&mut self) -> Result<()> {
+        let Some(epoch) = self.unsettled.take() else {
+            return Ok(());
+        };
+        let settled = {
+            let (link, mut host) = self.session.port()?;
+            match link.awaited() {
+                Some(clock) => settle::wait(clock, &mut host, epoch),
+                None => Ok(()),
+            }
+        };
+        match settled {
+            Err(Error::NotDurable(reason)) => self.fail_changes(&reason),
+            settled => settled?,
+        }
+        Ok(())
+    }
+
+    /// Changes that are completed are not known to be durable, and never will be.
+    fn fail_changes(&mut self, reason: &str) {
+        for (_, outcome) in &mut self.completed {
+            let is_told = matches!(
+                outcome,
+                Outcome::Selected(_) | Outcome::NotFound | Outcome::Failed(_)
+            );
+            if !is_told {
+                *outcome = Outcome::Failed(Error::NotDurable(reason.to_owned()));
+            }
+        }
     }
 
     /// The next completed operation: flushes and waits for it. `None` when nothing is outstanding.
@@ -122,6 +168,7 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
                 rounds += 1;
             }
         }
+        self.settle()?;
         Ok(self.completed.pop_front())
     }
 
@@ -177,7 +224,7 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
 
     /// Executes an operation on the own shard.
     fn execute(&mut self, ticket: Ticket, verb: Verb, id: I, row: Option<&R>) -> Result<()> {
-        let (_, mut host) = self.session.port()?;
+        let (link, mut host) = self.session.port()?;
         let (table, width) = (&self.table, self.table.width());
         if verb != Verb::Select {
             await_turn(&mut host, |shard| {
@@ -186,8 +233,10 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
         }
         let outcome = host.with_shard(|shard| {
             let (part, arena) = shard.catalog.table(table.key())?;
-            if verb != Verb::Select && arena.is_copy() {
-                return Ok(Outcome::Failed(Error::DatabaseReadOnly));
+            if verb != Verb::Select
+                && let Err(error) = arena.check_writable()
+            {
+                return Ok(Outcome::Failed(error));
             }
             shard.tally.count_one(verb);
             let place = part.find(id);
@@ -209,6 +258,9 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
                 _ => Outcome::new(verb, done.code, done.id, &[done.detail]),
             })
         });
+        if verb != Verb::Select {
+            self.unsettled = link.awaited().map(|clock| clock.open()).or(self.unsettled);
+        }
         self.completed
             .push_back((ticket, outcome.unwrap_or(Err(Error::Closed))?));
         Ok(())
@@ -245,8 +297,10 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
             ..
         } = self;
         let (link, _) = session.port()?;
-        Ok(link.take_answers(|block, executed| {
+        let mut has_changed = false;
+        let any = link.take_answers(|block, executed| {
             block.results(|tag, verb, code, id, cells| {
+                has_changed |= verb != Verb::Select;
                 // Fewer than 2^32 operations are outstanding, so the low half tells which one.
                 let age = (*submitted as u32).wrapping_sub(tag);
                 let ticket = Ticket(*submitted - u64::from(age));
@@ -257,7 +311,11 @@ impl<'a, S: Verbs, R: Row, I: RowId> Pipeline<'a, S, R, I> {
                 *outstanding -= 1;
                 completed.push_back((ticket, outcome));
             });
-        }))
+        });
+        if has_changed {
+            self.unsettled = link.awaited().map(|clock| clock.open()).or(self.unsettled);
+        }
+        Ok(any)
     }
 }
 

@@ -343,6 +343,12 @@ impl Catalog {
     pub(crate) fn arena(&mut self) -> &mut Arena {
         &mut self.arena
     }
+
+    /// Whether so much waits for the journal that nothing should be added.
+    #[inline]
+    pub(super) fn is_held_up(&self) -> bool {
+        self.arena.is_held_up()
+    }
 }
 
 impl Catalog {

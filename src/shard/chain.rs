@@ -367,8 +367,10 @@ impl Shard {
         if !verdict.is_open() {
             return Spot::Nowhere;
         }
-        if operation.action.changes() && self.catalog.arena().is_copy() {
-            *verdict = Verdict::failed(Error::DatabaseReadOnly);
+        if operation.action.changes()
+            && let Err(error) = self.catalog.arena().check_writable()
+        {
+            *verdict = Verdict::failed(error);
             return Spot::Nowhere;
         }
         let checked = match operation.target {

@@ -1,17 +1,14 @@
 //! Where a shard's work comes from: its lanes, and a queue of commands from any thread.
-//!
-//! # Waking
-//! A shard with nothing to do parks. It says so first ([`Doorbell::parked`]), then looks once more,
-//! then parks; a client publishes first, then looks whether the shard said so. The two fences make
-//! it impossible that both look too early.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
 use crossbeam_queue::SegQueue;
 
 use super::{Outbox, Relay, ServerLane, Shard};
+use crate::doorbell::Doorbell;
+use crate::journal::ToShard;
 use crate::limits::TICK_REQUESTS_PER_LANE;
 
 /// What a shard runs for somebody else, with what waits for it.
@@ -25,6 +22,8 @@ pub(crate) enum Command {
     Relay(Relay),
     /// Run this on the shard's thread.
     Run(Errand),
+    /// What the writer of the shard's journal has to tell.
+    Journal(ToShard),
     /// End after what was sent before.
     Close,
 }
@@ -47,12 +46,6 @@ impl Drop for WakeWhenDropped {
     fn drop(&mut self) {
         self.0.wake_by_ref();
     }
-}
-
-#[derive(Default)]
-struct Doorbell {
-    parked: AtomicBool,
-    waker: OnceLock<Waker>,
 }
 
 impl Mailbox {
@@ -84,35 +77,18 @@ impl Mailbox {
     /// Wakes the shard if it is parked. To be called after publishing.
     #[inline]
     pub(crate) fn ring(&self) {
-        // Pairs with the fence in `park`: either we see `parked`, or the shard sees what we published.
-        fence(Ordering::SeqCst);
-        if self.doorbell.parked.load(Ordering::Relaxed) {
-            self.wake();
-        }
-    }
-
-    #[cold]
-    fn wake(&self) {
-        if self.doorbell.parked.swap(false, Ordering::Relaxed)
-            && let Some(waker) = self.doorbell.waker.get()
-        {
-            waker.wake_by_ref();
-        }
+        self.doorbell.ring();
     }
 
     /// Who wakes the shard's thread: to be told before the first [`Mailbox::park`].
     pub(crate) fn set_waker(&self, waker: Waker) {
-        self.doorbell.waker.get_or_init(|| waker);
+        self.doorbell.set_waker(waker);
     }
 
     /// Shard: sleeps until woken, or for no reason, unless there is something to do.
     pub(crate) fn park(&self, is_ready: impl Fn() -> bool, sleep: impl FnOnce()) {
-        self.doorbell.parked.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if !is_ready() && self.commands.is_empty() {
-            sleep();
-        }
-        self.doorbell.parked.store(false, Ordering::Relaxed);
+        self.doorbell
+            .park(|| is_ready() || !self.commands.is_empty(), sleep);
     }
 
     /// Whether the shard will never answer again. What it answered before is visible then.
@@ -176,8 +152,8 @@ impl Inbox {
     }
 
     /// Whether there is something to serve, or to refuse.
-    pub(super) fn is_ready(&self) -> bool {
-        self.lanes.iter().any(ServerLane::is_ready)
+    pub(super) fn is_ready(&self, is_held_up: bool) -> bool {
+        !is_held_up && self.lanes.iter().any(ServerLane::is_ready)
             || self.relays.iter().any(Relay::is_ready)
             || !self.mailbox.commands.is_empty()
     }
@@ -199,7 +175,7 @@ impl Inbox {
         } else {
             for (number, lane) in self.lanes.iter_mut().enumerate() {
                 for _ in 0..TICK_REQUESTS_PER_LANE {
-                    if !delivery.has_arrived(number) {
+                    if !delivery.has_arrived(number) || shard.is_held_up() {
                         break;
                     }
                     if !lane.run_next(shard) {
@@ -227,6 +203,7 @@ impl Inbox {
                 Some(Command::Attach(lane)) => self.lanes.push(lane),
                 Some(Command::Relay(relay)) => self.relays.push(relay),
                 Some(Command::Run(run)) => run(shard, self),
+                Some(Command::Journal(told)) => shard.hear(told),
                 Some(Command::Close) => shard.closing = true,
                 None => break,
             }
@@ -270,7 +247,7 @@ impl Inbox {
             match command {
                 Command::Attach(lane) => self.lanes.push(lane),
                 Command::Relay(relay) => self.relays.push(relay),
-                Command::Run(_) | Command::Close => {}
+                Command::Run(_) | Command::Journal(_) | Command::Close => {}
             }
         }
         for lane in &mut self.lanes {

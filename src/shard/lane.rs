@@ -43,6 +43,10 @@ impl Status {
     pub(crate) const ENDED: Self = Self(4);
     /// Not executed: the database is open for reading only.
     pub(crate) const READ_ONLY: Self = Self(5);
+    /// Not executed: there is no room for more of the journal.
+    pub(crate) const JOURNAL_FULL: Self = Self(6);
+    /// Not executed: the journal cannot be written any more.
+    pub(crate) const JOURNAL_BROKEN: Self = Self(7);
 
     pub(crate) fn is_answer(self) -> bool {
         self.0 > Self::WAITING.0

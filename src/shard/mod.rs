@@ -19,6 +19,7 @@ mod catalog;
 mod chain;
 mod context;
 mod inbox;
+mod journaled;
 mod kept;
 mod lane;
 mod outbox;
@@ -43,6 +44,7 @@ pub(crate) use context::{Fetched, Reach, Shipped, Sighting, panic_message};
 pub(crate) use inbox::Delivery;
 use inbox::Prompt;
 pub(crate) use inbox::{Command, Inbox, Mailbox};
+use journaled::Journaled;
 pub(crate) use kept::Decisions;
 use kept::Kept;
 pub(crate) use lane::{LaneMemory, ServerLane, Status};
@@ -65,6 +67,8 @@ pub(crate) struct Shard {
     pub(crate) catalog: Catalog,
     undo: UndoLog,
     kept: Kept,
+    /// The one who writes the shard's journal, if it has one.
+    writer: Option<Journaled>,
     intents: Intents<Holder>,
     outbox: Outbox,
     clock: Clock,
@@ -100,6 +104,7 @@ impl Shard {
             catalog: Catalog::new(arena, heap),
             undo: UndoLog::new(heap),
             kept: Kept::default(),
+            writer: None,
             intents: Intents::new(heap),
             outbox: Outbox::new(mailboxes, false),
             clock,
@@ -136,6 +141,7 @@ impl Shard {
             self.expire();
         }
         self.outbox.flush();
+        self.hand_over(false);
         served
     }
 
@@ -145,7 +151,7 @@ impl Shard {
 
     /// Whether there is something to do at once.
     pub(crate) fn has_work(&self, inbox: &Inbox) -> bool {
-        inbox.is_ready()
+        inbox.is_ready(self.is_held_up())
             || self.intents.has_granted()
             || self.called > 0
             || self.outbox.is_held_up()

@@ -90,11 +90,7 @@ impl<'a> Local<'a> {
     }
 
     fn check_writable(&self) -> Result<()> {
-        if self.arena.is_copy() {
-            Err(Error::DatabaseReadOnly)
-        } else {
-            Ok(())
-        }
+        self.arena.check_writable()
     }
 
     /// The hash of an image's key, which must belong to this shard.

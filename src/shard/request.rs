@@ -15,6 +15,7 @@ use std::ptr::NonNull;
 
 use super::{Claim, Shard, Status};
 use crate::arena::prefetch_range;
+use crate::error::Error;
 use crate::id::{RowId, TableKey};
 use crate::table::{Block, Code, Rolling, Verb, Verbs, Width};
 
@@ -183,8 +184,14 @@ unsafe fn run_block<W: Width, I: RowId>(
         request.layout.clear_outcomes(request.memory, count);
         request.layout.view(request.memory, count, request.verbs)
     };
-    if arena.is_copy() && !matches!(block.verbs, Verbs::All(Verb::Select)) {
-        return Status::READ_ONLY;
+    if !matches!(block.verbs, Verbs::All(Verb::Select))
+        && let Err(error) = arena.check_writable()
+    {
+        return match error {
+            Error::JournalFull => Status::JOURNAL_FULL,
+            Error::JournalBroken => Status::JOURNAL_BROKEN,
+            _ => Status::READ_ONLY,
+        };
     }
     block.rolling = rolling;
     prefetch_range(block.ids.as_ptr().cast(), size_of_val(block.ids));

@@ -33,11 +33,7 @@ pub struct Rows<'a, R: Row> {
 /// Whether rows may be changed.
 #[inline]
 fn check_writable(arena: &Arena) -> Result<()> {
-    if arena.is_copy() {
-        Err(Error::DatabaseReadOnly)
-    } else {
-        Ok(())
-    }
+    arena.check_writable()
 }
 
 /// Runs an operation with the images that its transaction needs.

@@ -7,6 +7,7 @@
 mod chain;
 mod check;
 mod crash;
+mod durable;
 mod futures;
 mod history;
 mod mutants;
@@ -25,11 +26,13 @@ use crate::arena::{Arena, Heap, MapOptions};
 use crate::error::Result;
 use crate::fork::Home;
 use crate::id::{ShardIndex, TableKey, hash};
+use crate::journal::{Durable, EpochClock};
 use crate::limits::LEASE_MICROS;
-use crate::session::{Host, Lane, Link, Peers, Port};
+use crate::session::{Acknowledge, Host, Lane, Link, Peers, Port};
 use crate::shard::{Content, Delivery, Inbox, Mailbox, Shard, TableShape};
 use crate::table::{Row, Schema, Table, watch};
 use crate::transaction::Stub;
+use crate::writer::Writer;
 use strand::Turns;
 
 /// Steps without any progress after which the world counts as stuck.
@@ -84,6 +87,8 @@ pub(crate) struct World {
     clock: Arc<AtomicU64>,
     delay_max: u64,
     tables: RefCell<Vec<TableShape>>,
+    /// Of shards with journals.
+    writer: RefCell<Option<Writer>>,
 }
 
 struct Seat {
@@ -143,14 +148,21 @@ impl World {
             huge_pages: false,
         };
         let arenas = (0..setting.shards).map(|_| Arena::new(&options).unwrap());
-        Self::with(seed, setting, arenas.collect())
+        Self::with(seed, setting, arenas.collect(), None)
     }
 
     /// A world whose shards have these arenas.
-    fn with(seed: u64, setting: Setting, arenas: Vec<Arena>) -> Rc<Self> {
+    fn with(
+        seed: u64,
+        setting: Setting,
+        arenas: Vec<Arena>,
+        epochs: Option<Arc<EpochClock>>,
+    ) -> Rc<Self> {
         let clock = Arc::new(AtomicU64::new(0));
         let reading = Arc::clone(&clock);
         let peers = Arc::new(Peers {
+            epochs,
+            acknowledge: Acknowledge::Durable,
             clock: Arc::new(move || reading.load(Ordering::Relaxed)),
             home: Home::here(),
             open: AtomicUsize::new(setting.shards),
@@ -188,6 +200,7 @@ impl World {
             clock,
             delay_max: setting.delay_max.max(setting.relay_delay_max),
             tables: RefCell::default(),
+            writer: RefCell::default(),
         })
     }
 
@@ -223,7 +236,15 @@ impl World {
 
     /// Lets one shard, chosen by chance, take a step; says whether it did something.
     pub(crate) fn step(&self) -> bool {
-        let index = self.choices.below(self.shards.len() as u64) as usize;
+        let writer = &mut *self.writer.borrow_mut();
+        let others = u64::from(writer.is_some());
+        let index = self.choices.below(self.shards.len() as u64 + others) as usize;
+        if let Some(writer) = writer
+            && index == self.shards.len()
+        {
+            self.pass_time(1);
+            return writer.step(self.now());
+        }
         // Now and then the system runs somebody else for long.
         self.pass_time(if self.choices.below(500) == 0 {
             self.choices.below(LEASE_MICROS)
@@ -358,8 +379,20 @@ impl Host for Outside<'_> {
         self.way.pause_under_way(&self.world, round);
     }
 
+    fn await_epoch(&mut self, round: u32, clock: &EpochClock, epoch: u64) -> Durable {
+        self.wait_turn(round);
+        clock.look(epoch)
+    }
+
     fn pause(&mut self, round: u32, _lane: &Lane) {
         self.way.pause(&self.world, round);
+    }
+}
+
+impl Client<'_> {
+    /// Sets when changes count as done.
+    fn set_acknowledge(&mut self, when: Acknowledge) {
+        self.link.set_acknowledge(when);
     }
 }
 
@@ -414,6 +447,11 @@ impl Host for Dweller<'_> {
     fn await_end(&mut self, round: u32, _stub: &Stub, _may_sleep: bool) {
         self.serve();
         self.way.pause_under_way(self.world, round);
+    }
+
+    fn await_epoch(&mut self, round: u32, clock: &EpochClock, epoch: u64) -> Durable {
+        self.wait_turn(round);
+        clock.look(epoch)
     }
 
     fn pause(&mut self, round: u32, _lane: &Lane) {

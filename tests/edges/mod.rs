@@ -18,6 +18,7 @@ mod forked;
 mod golden;
 mod handle;
 mod idle;
+mod journaled;
 mod kept;
 mod kill;
 mod life;

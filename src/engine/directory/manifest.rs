@@ -29,6 +29,10 @@ pub(crate) struct Manifest {
     pub(super) shards: u32,
     /// False while the shards' files are being made.
     pub(super) is_complete: bool,
+    /// Its shards have journals, and the tables are noted in shard 0's memory, not here.
+    pub(super) has_journal: bool,
+    /// The longest arena that a shard has had, of a database with journals.
+    pub(super) arena_bytes: u64,
     pub(super) next_serial: u32,
     pub(super) tables: Vec<StoredTable>,
 }
@@ -50,8 +54,32 @@ struct Document {
     database: String,
     shards: u32,
     complete: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    journal: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    arena_bytes: u64,
+    #[serde(flatten)]
+    tables: TableList,
+}
+
+/// The tables, and the number that the next one gets.
+#[derive(Serialize, Deserialize)]
+struct TableList {
     next_serial: u32,
     tables: Vec<TableEntry>,
+}
+
+impl Default for TableList {
+    fn default() -> Self {
+        Self {
+            next_serial: 1,
+            tables: Vec::new(),
+        }
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 #[derive(Serialize, Deserialize)]
@@ -94,6 +122,8 @@ impl Manifest {
             database,
             shards: 0,
             is_complete: false,
+            has_journal: false,
+            arena_bytes: 0,
             next_serial: 1,
             tables: Vec::new(),
         }
@@ -135,13 +165,33 @@ impl Manifest {
         if document.complete && !(1..=SHARDS_MAX).contains(&shards) {
             return Err(format!("it names {shards} shards"));
         }
+        let mut manifest = Self {
+            database: database.to_le_bytes(),
+            shards: document.shards,
+            is_complete: document.complete,
+            has_journal: document.journal,
+            arena_bytes: document.arena_bytes,
+            next_serial: 1,
+            tables: Vec::new(),
+        };
+        manifest.take(document.tables)?;
+        Ok(manifest)
+    }
+
+    /// Takes the tables from what [`tables_text`](Self::tables_text) has made of them.
+    pub(super) fn read_tables(&mut self, text: &str) -> Result<(), String> {
+        let list: TableList = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        self.take(list)
+    }
+
+    fn take(&mut self, list: TableList) -> Result<(), String> {
         let mut tables: Vec<StoredTable> = Vec::new();
         let mut serials = Vec::new();
-        for entry in document.tables {
+        for entry in list.tables {
             let table = entry.table()?;
             let is_new = tables.iter().all(|other| other.name != table.name);
             for &serial in table.index_serials.iter().chain([&table.serial]) {
-                let is_free = serial > 0 && serial < document.next_serial;
+                let is_free = serial > 0 && serial < list.next_serial;
                 if !is_new || !is_free || serials.contains(&serial) {
                     return Err(format!(
                         "table {:?} is there twice, or has no serial",
@@ -152,13 +202,21 @@ impl Manifest {
             }
             tables.push(table);
         }
-        Ok(Self {
-            database: database.to_le_bytes(),
-            shards: document.shards,
-            is_complete: document.complete,
-            next_serial: document.next_serial,
-            tables,
-        })
+        self.next_serial = list.next_serial;
+        self.tables = tables;
+        Ok(())
+    }
+
+    fn list(&self) -> TableList {
+        TableList {
+            next_serial: self.next_serial,
+            tables: self.tables.iter().map(TableEntry::new).collect(),
+        }
+    }
+
+    /// The tables, as JSON.
+    pub(super) fn tables_text(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(&self.list())
     }
 
     /// Replaces the manifest of a directory.
@@ -169,8 +227,13 @@ impl Manifest {
             database: format!("{:032x}", u128::from_le_bytes(self.database)),
             shards: self.shards,
             complete: self.is_complete,
-            next_serial: self.next_serial,
-            tables: self.tables.iter().map(TableEntry::new).collect(),
+            journal: self.has_journal,
+            arena_bytes: self.arena_bytes,
+            tables: if self.has_journal {
+                TableList::default()
+            } else {
+                self.list()
+            },
         };
         let text = serde_json::to_string_pretty(&document)?;
         let new = directory.join(NEW);

@@ -3,7 +3,8 @@
 //! ```text
 //! LOCK              held while an engine has the database open; names its process
 //! MANIFEST          what the database is, and its tables: replaced as a whole (`manifest`)
-//! shard-0000.arena  the memory of shard 0 (the arena room draws it)
+//! shard-0000.arena  the memory of shard 0 (the arena room draws it), or
+//! shard-0000/       its image and its journal (the journal room draws them)
 //! ...
 //! ```
 //! The lock belongs to the open file, so it ends with its process, however that ends, and whatever
@@ -36,6 +37,8 @@ pub(super) struct Opening {
     pub(super) path: PathBuf,
     pub(super) access: Access,
     pub(super) is_salvage: bool,
+    /// Whether its shards have journals, if it is made now.
+    pub(super) has_journal: bool,
     /// Whether a database is made where there is none.
     pub(super) may_create: bool,
     /// How long to wait for another engine to close it.
@@ -68,7 +71,10 @@ impl Directory {
             }
             None => {
                 check_empty(path)?;
-                Manifest::new(database_id())
+                Manifest {
+                    has_journal: opening.has_journal,
+                    ..Manifest::new(database_id())
+                }
             }
         };
         Ok(Self {
@@ -88,6 +94,42 @@ impl Directory {
         manifest.is_complete.then_some(manifest.shards as usize)
     }
 
+    /// Whether its shards have journals.
+    pub(super) fn has_journal(&self) -> bool {
+        self.manifest().has_journal
+    }
+
+    /// Takes the tables that shard 0's memory has noted.
+    pub(super) fn read_tables(&self, text: &str) -> Result<(), String> {
+        self.manifest().read_tables(text)
+    }
+
+    /// The longest arena that a shard of it has had, or is to have now.
+    pub(super) fn arena_bytes(&self, asked: u64) -> Result<u64, OpenError> {
+        let path = &self.opening.path;
+        let mut manifest = self.manifest();
+        if asked > manifest.arena_bytes {
+            manifest.arena_bytes = asked;
+            manifest.write(path).map_err(io_error(path, "written"))?;
+        }
+        Ok(manifest.arena_bytes)
+    }
+
+    /// The directory of a shard with a journal.
+    pub(super) fn journal_path(&self, shard: usize) -> PathBuf {
+        self.opening.path.join(format!("shard-{shard:04}"))
+    }
+
+    /// What the files of a shard are, if it has a journal.
+    pub(super) fn identity(&self, shard: usize) -> Identity {
+        let manifest = self.manifest();
+        Identity {
+            database: manifest.database,
+            shard: shard as u32,
+            shards: manifest.shards,
+        }
+    }
+
     /// The tables, by their serials.
     pub(super) fn tables(&self) -> Vec<StoredTable> {
         self.manifest().tables.clone()
@@ -102,11 +144,14 @@ impl Directory {
         manifest.shards = shards as u32;
         manifest.write(path).map_err(io_error(path, "written"))?;
         for shard in 0..left.max(shards) {
-            match fs::remove_file(self.arena_path(shard)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            let removed = [
+                fs::remove_file(self.arena_path(shard)),
+                fs::remove_dir_all(self.journal_path(shard)),
+            ];
+            for error in removed.into_iter().filter_map(io::Result::err) {
+                if error.kind() != io::ErrorKind::NotFound {
                     return Err(io_error(path, "cleared")(error));
                 }
-                _ => {}
             }
         }
         Ok(())
@@ -126,14 +171,9 @@ impl Directory {
 
     /// The file of a shard.
     pub(super) fn arena(&self, shard: usize) -> ArenaFile {
-        let manifest = self.manifest();
         ArenaFile {
             path: self.arena_path(shard),
-            identity: Identity {
-                database: manifest.database,
-                shard: shard as u32,
-                shards: manifest.shards,
-            },
+            identity: self.identity(shard),
             access: self.opening.access,
             is_salvage: self.opening.is_salvage,
         }
@@ -148,20 +188,6 @@ impl Directory {
         Ok((first..next).collect())
     }
 
-    /// Notes a table whose parts are made.
-    pub(super) fn add(&self, table: StoredTable) -> Result<(), TableError> {
-        self.change(|tables| tables.push(table))
-    }
-
-    /// Notes what a table has become.
-    pub(super) fn replace(&self, table: StoredTable) -> Result<(), TableError> {
-        self.change(|tables| {
-            if let Some(old) = tables.iter_mut().find(|old| old.name == table.name) {
-                *old = table;
-            }
-        })
-    }
-
     /// A table, as it is noted.
     pub(super) fn table(&self, name: &str) -> Option<StoredTable> {
         let manifest = self.manifest();
@@ -172,23 +198,33 @@ impl Directory {
             .cloned()
     }
 
-    /// Forgets a table whose parts are dropped next.
-    pub(super) fn remove(&self, name: &str) -> Result<(), TableError> {
-        self.change(|tables| tables.retain(|table| table.name != name))
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Vec<StoredTable>)) -> Result<(), TableError> {
+    /// Changes the list of tables; `note` puts it into the memory of shard 0, if it lives there.
+    pub(super) fn change(
+        &self,
+        change: impl FnOnce(&mut Vec<StoredTable>),
+        note: impl FnOnce(String) -> Result<(), TableError>,
+    ) -> Result<(), TableError> {
         let path = &self.opening.path;
         let mut manifest = self.manifest();
         let before = manifest.tables.clone();
         change(&mut manifest.tables);
-        manifest.write(path).map_err(|source| {
-            manifest.tables = before;
+        let unwritten = |error: &dyn std::fmt::Display| {
+            let manifest = Manifest::path(path);
             TableError::Storage(format!(
-                "{} could not be written: {source}",
-                Manifest::path(path).display()
+                "{} could not be written: {error}",
+                manifest.display()
             ))
-        })
+        };
+        let noted = if manifest.has_journal {
+            let text = manifest.tables_text().map_err(|error| unwritten(&error));
+            text.and_then(note)
+        } else {
+            manifest.write(path).map_err(|error| unwritten(&error))
+        };
+        if noted.is_err() {
+            manifest.tables = before;
+        }
+        noted
     }
 
     /// Whether the database is open for reading only.

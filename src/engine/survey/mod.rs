@@ -15,8 +15,9 @@ pub use check::{CheckReport, CheckedTable, Finding, check, check_with};
 pub use salvage::{Salvage, SalvageCount, SalvagedRow};
 
 use super::directory::{Directory, Opening, StoredTable};
+use super::journaled::Recovered;
 use super::registry::Registry;
-use crate::arena::{Access, Entry, Heap, Surveyed};
+use crate::arena::{Access, Entry, Heap, MapOptions, Surveyed};
 use crate::error::{Faults, OpenError};
 use crate::id::ShardIndex;
 use crate::limits::HEAP_BYTES;
@@ -48,19 +49,33 @@ impl Survey {
             path: path.to_owned(),
             access: Access::Copy,
             is_salvage,
+            has_journal: false,
             may_create: false,
             patience: Duration::ZERO,
         })?;
+        let count = directory.shards().unwrap_or(0);
+        let recovered = if directory.has_journal() {
+            let map = MapOptions {
+                bytes: 0,
+                node: None,
+                huge_pages: false,
+            };
+            Some(Recovered::look(&directory, &vec![map; count])?)
+        } else {
+            None
+        };
         let stored = directory.tables();
         let names = stored.iter().map(|table| (&*table.name, &table.schema));
         let (_, keys) =
             Registry::of(names).map_err(|error| OpenError::Placement(error.to_string()))?;
         let shapes = stored.iter().zip(keys);
         let shapes: Vec<TableShape> = shapes.map(|(table, key)| table.shape(key)).collect();
-        let count = directory.shards().unwrap_or(0);
         let mailboxes: Vec<Arc<Mailbox>> = (0..count).map(|_| Arc::new(Mailbox::new())).collect();
         let shards = (0..count)
-            .map(|shard| SurveyedShard::open(&directory, shard, &shapes, &mailboxes))
+            .map(|shard| {
+                let surveyed = surveyed(&directory, recovered.as_ref(), shard);
+                SurveyedShard::open(surveyed, shard, &shapes, &mailboxes)
+            })
             .collect();
         let mut survey = Self {
             tables: stored.into_iter().zip(shapes).collect(),
@@ -89,15 +104,33 @@ impl Survey {
     }
 }
 
+/// What a shard's files hold.
+fn surveyed(
+    directory: &Directory,
+    recovered: Option<&Recovered>,
+    shard: ShardIndex,
+) -> Result<Surveyed, String> {
+    match recovered {
+        None => directory
+            .arena(shard)
+            .survey()
+            .map_err(|error| error.to_string()),
+        Some(recovered) => {
+            let memory = recovered.take(shard);
+            let (arena, _) = memory.ok_or("its memory was taken before")?;
+            arena.survey(directory.identity(shard))
+        }
+    }
+}
+
 impl SurveyedShard {
     fn open(
-        directory: &Directory,
+        surveyed: Result<Surveyed, String>,
         index: ShardIndex,
         tables: &[TableShape],
         mailboxes: &[Arc<Mailbox>],
     ) -> Self {
-        let file = directory.arena(index);
-        match file.survey() {
+        match surveyed {
             Ok(surveyed) => Self::of(surveyed, index, tables, mailboxes),
             Err(error) => {
                 let mut faults = Faults::default();

@@ -235,6 +235,27 @@ impl SystemFile {
     }
 }
 
+impl SystemFile {
+    /// Writes parts through one buffer, if the direct way may be taken for them.
+    fn write_together(&self, offset: u64, parts: &[&[u8]]) -> Result<bool, Error> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        let Some(direct) = self.direct(offset, bytes).filter(|_| bytes <= BOUNCE_BYTES) else {
+            return Ok(false);
+        };
+        let mut bounce = self.bounce.borrow_mut();
+        let mut rest = bounce.of(bytes);
+        for part in parts {
+            let (place, behind) = rest.split_at_mut(part.len());
+            place.copy_from_slice(part);
+            rest = behind;
+        }
+        match direct.write_all_at(bounce.of(bytes), offset) {
+            Ok(()) => Ok(true),
+            Err(error) => self.without_direct(error).map(|()| false),
+        }
+    }
+}
+
 impl DiskFile for SystemFile {
     fn path(&self) -> &str {
         &self.path
@@ -262,9 +283,25 @@ impl DiskFile for SystemFile {
         })
     }
 
+    fn write_parts_at(&mut self, mut offset: u64, parts: &[&[u8]]) -> Result<(), DiskError> {
+        let together = self.write_together(offset, parts);
+        if together.map_err(|e| DiskError::from_io("write", &self.path, e))? {
+            return Ok(());
+        }
+        for part in parts {
+            self.write_at(offset, part)?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
+
     fn sync(&mut self) -> Result<(), DiskError> {
         let synced = self.cached.sync_data();
         synced.map_err(|e| DiskError::from_io("sync", &self.path, e))
+    }
+
+    fn file(&self) -> Option<File> {
+        self.cached.try_clone().ok()
     }
 
     fn bytes(&self) -> Result<u64, DiskError> {

@@ -50,10 +50,23 @@ pub(crate) trait DiskFile: Send {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), DiskError>;
     /// Writes `bytes` at `offset`; the file grows as needed, with zeros before them.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DiskError>;
+    /// As [`write_at`](Self::write_at), of parts one behind the other. After an error any of them may be
+    /// written.
+    fn write_parts_at(&mut self, mut offset: u64, parts: &[&[u8]]) -> Result<(), DiskError> {
+        for part in parts {
+            self.write_at(offset, part)?;
+            offset += part.len() as u64;
+        }
+        Ok(())
+    }
     /// Makes all that was written durable.
     fn sync(&mut self) -> Result<(), DiskError>;
     /// The file's length.
     fn bytes(&self) -> Result<u64, DiskError>;
+    /// The file of the system, to be read only, if it is one.
+    fn file(&self) -> Option<std::fs::File> {
+        None
+    }
 }
 
 /// The disk refused an operation.

@@ -198,7 +198,12 @@ fn a_range_that_is_longer_than_a_block_comes_back_in_one_piece() {
         .append(epoch, [(9, &content[..10], tag), (100, &content[..], tag)]);
     let mut dirty = crate::journal::ShardSet::default();
     dirty.insert(0);
-    journal.staging.seal(epoch, &dirty);
+    let micros = 77;
+    journal.staging.seal(&crate::journal::Seal {
+        epoch,
+        dirty,
+        micros,
+    });
     let mut report = crate::journal::Report::default();
     journal.flush(&mut report).unwrap();
     assert_eq!(report.sealed, Some(epoch));

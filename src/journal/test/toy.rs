@@ -7,7 +7,7 @@ use super::model::{ARENA_BYTES, Model, PAGES};
 use crate::journal::simulated::{Choices, Machine};
 use crate::journal::{
     Call, CheckpointError, Coordinator, Disk, Epochs, Frozen, Journal, Mark, Page, Position,
-    Recovery, RecoveryError, Refusal, Report, Retention, Sizes, Step, Tag, create,
+    Recovery, RecoveryError, Refusal, Report, Retention, Seal, Sizes, Step, Tag, create,
 };
 use crate::limits::PAGE_BYTES;
 
@@ -311,7 +311,13 @@ impl Toy {
             }
             Call::Seal { epoch, dirty } => {
                 epochs.seal(epoch);
-                journal.staging.seal(epoch, &dirty);
+                let micros = 0;
+                let seal = Seal {
+                    epoch,
+                    dirty,
+                    micros,
+                };
+                journal.staging.seal(&seal);
             }
             Call::Durable { epoch, dirty } => {
                 epochs.durable(epoch);

@@ -7,6 +7,7 @@ use super::wait::{end_of, send};
 use crate::error::Result;
 use crate::id::{DirectId, ShardIndex, TableKey};
 use crate::session::link::{Link, Peers};
+use crate::session::settle::settled;
 use crate::session::transaction::{Draft, Ending, Sent, ending_of};
 use crate::shard::{Command, Inbox, Shard};
 use crate::transaction::Proposal;
@@ -52,6 +53,7 @@ impl Drop for Reserved {
 /// whether somebody waits or not.
 pub(super) async fn commit(link: &mut Link, draft: &mut Draft) -> Result<Ending> {
     draft.check_time(link.peers())?;
+    let has_changes = draft.has_changes();
     let Some(proposal) = draft.commit_proposal() else {
         return Ok(Ending::Committed);
     };
@@ -62,7 +64,11 @@ pub(super) async fn commit(link: &mut Link, draft: &mut Draft) -> Result<Ending>
         places: Some(Places::of(draft)),
     };
     let proposal = end_of(link, &mut deciding.sent).await?;
-    deciding.end(&proposal)
+    let ending = deciding.end(&proposal)?;
+    if has_changes && ending == Ending::Committed {
+        settled(link.awaited().cloned()).await?;
+    }
+    Ok(ending)
 }
 
 /// Places of a transaction, by what is to be given back.

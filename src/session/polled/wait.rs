@@ -9,11 +9,13 @@ use std::task::{Context as Task, Poll, Waker, ready};
 
 use crate::error::{Error, Result};
 use crate::id::ShardIndex;
+use crate::journal::{Durable, EpochClock};
 use crate::session::drive::{Drive, Own};
 use crate::session::host::Host;
 use crate::session::is_inside_shard;
 use crate::session::link::{Answer, Lane, Link};
 use crate::session::operations::Operations;
+use crate::session::settle::settled;
 use crate::session::transaction::Sent;
 use crate::session::verbs::Port;
 use crate::shard::{Context, Reach, Shard, Shipped, Status};
@@ -37,6 +39,10 @@ impl Host for Elsewhere {
     fn wait_turn(&mut self, _round: u32) {}
 
     fn await_end(&mut self, _round: u32, _stub: &Stub, _may_sleep: bool) {}
+
+    fn await_epoch(&mut self, _round: u32, clock: &EpochClock, epoch: u64) -> Durable {
+        clock.look(epoch)
+    }
 
     fn pause(&mut self, _round: u32, _lane: &Lane) {}
 }
@@ -95,6 +101,7 @@ pub(super) async fn carry<R: Row, O: Operations>(
     operations: O,
 ) -> Result<O> {
     let mut drive = Drive::new(table, operations, None);
+    let changes = drive.changes();
     let step = |task: &mut Task<'_>| loop {
         link.peers().check_home()?;
         let Some(wait) = drive.step(link, &mut Elsewhere, &mut Own::<0>::new()) else {
@@ -103,7 +110,11 @@ pub(super) async fn carry<R: Row, O: Operations>(
         ready!(poll_lane(link.lane(wait.shard)?, task));
     };
     poll_fn(step).await?;
-    drive.into_result()
+    let operations = drive.into_result()?;
+    if changes {
+        settled(link.awaited().cloned()).await?;
+    }
+    Ok(operations)
 }
 
 /// Runs a closure in a shard as one transaction.
@@ -122,6 +133,12 @@ where
     let answered = ship(link, shard, Shipped::new(closure, reach)).await;
     link.end();
     match answered?.and_then(Shipped::into_result) {
+        Some(Ok(Ok(value))) => {
+            if reach != Reach::Reads {
+                settled(link.awaited().cloned()).await?;
+            }
+            Ok(value)
+        }
         Some(result) => result?,
         None => Err(link.peers().ended(shard).into()),
     }
@@ -224,6 +241,7 @@ mod tests {
     use crate::fork::Home;
     use crate::limits::RELAY_SLOTS;
     use crate::session::link::Peers;
+    use crate::session::settle::Acknowledge;
     use crate::shard::{Inbox, Mailbox};
     use crate::transaction::{Purpose, Verdict};
 
@@ -257,6 +275,8 @@ mod tests {
             block_operations: 1,
             lane_requests: 1,
             clock: Arc::new(|| 0),
+            epochs: None,
+            acknowledge: Acknowledge::Executed,
             home: Home::here(),
             open: AtomicUsize::new(1),
         });

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::id::ShardIndex;
 use crate::session::host::Host;
 use crate::session::link::Link;
+use crate::session::settle::settle;
 use crate::session::verbs::{Port, Verbs};
 use crate::shard::Reach;
 use crate::transaction::mutant::{self, Mutant};
@@ -31,13 +32,17 @@ impl<S: Verbs> Transaction<'_, S> {
 
     /// Commits, and waits for the verdict.
     pub(super) fn try_to_commit(&mut self) -> Result<Ending> {
-        match self.start_commit()? {
-            None => Ok(Ending::Committed),
-            Some(sent) => {
-                let proposal = sent.wait(self.session)?;
-                self.end_commit(&proposal)
-            }
+        let has_changes = self.draft.has_changes();
+        let Some(sent) = self.start_commit()? else {
+            return Ok(Ending::Committed);
+        };
+        let proposal = sent.wait(self.session)?;
+        let ending = self.end_commit(&proposal)?;
+        if has_changes && ending == Ending::Committed {
+            let (link, mut host) = self.session.port()?;
+            settle(link, &mut host)?;
         }
+        Ok(ending)
     }
 
     /// Sends what is to be committed on its way; `None` if nothing has to be.

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId, TableKey};
 use crate::limits::{PROPOSAL_MEMBERS, PROPOSALS_UNDER_WAY};
 use crate::session::host::Host;
+use crate::session::settle::settle;
 use crate::session::verbs::Verbs;
 use crate::table::{Row, Table, Width};
 use crate::transaction::{
@@ -377,6 +378,8 @@ pub(in crate::session) fn finish_all(
         runner.transactions.plan.forget();
     }
     result?;
+    let (link, mut host) = session.port()?;
+    settle(link, &mut host)?;
     let committed = |outcome: &&TransactionOutcome| **outcome == TransactionOutcome::Committed;
     Ok(transactions.outcomes.iter().filter(committed).count())
 }

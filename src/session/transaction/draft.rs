@@ -242,6 +242,11 @@ impl Draft {
         self.proposal(self.log.has_changes())
     }
 
+    /// Whether anything is to be changed.
+    pub(in crate::session) fn has_changes(&self) -> bool {
+        self.log.has_changes()
+    }
+
     /// What is to be sent to see whether what was read is still so; `None` if that makes no
     /// difference, or cannot be otherwise.
     pub(in crate::session) fn check_proposal(&mut self) -> Option<Proposal> {

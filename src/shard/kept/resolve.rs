@@ -47,6 +47,7 @@ impl Shard {
         entries: Vec<Entry>,
     ) -> Result<(), String> {
         let own = self.catalog.open(tables, self.index, entries)?;
+        self.find_noted_tables(&own);
         self.kept.remains = self.find_remains(&own)?;
         Ok(())
     }
@@ -85,6 +86,7 @@ impl Shard {
                     remains.read_decisions(self.catalog.arena(), *extent, use_.number);
                     remains.decided.push(*extent);
                 }
+                ExtentKind::Tables => {}
                 _ => return Err("an extent of the shard itself is of a table's kind".to_owned()),
             }
         }

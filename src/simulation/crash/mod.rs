@@ -79,7 +79,7 @@ impl Files {
             let file = self.file(shard, Access::Shared);
             file.create(&OPTIONS).unwrap().arena
         };
-        World::with(seed, setting, (0..self.shards).map(arena).collect())
+        World::with(seed, setting, (0..self.shards).map(arena).collect(), None)
     }
 
     /// What the files hold at this moment, in files of their own.
@@ -116,7 +116,7 @@ impl Files {
             arenas.push(opened.arena);
             contents.push(opened.entries);
         }
-        let world = World::with(seed, setting, arenas);
+        let world = World::with(seed, setting, arenas, None);
         let mut decisions = Decisions::new();
         for (index, entries) in contents.into_iter().enumerate() {
             let shard = &mut world.shards[index].borrow_mut().shard;

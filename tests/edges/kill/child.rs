@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ancile::{
-    Batch, DirectId, Engine, Error, Isolation, Records, Schema, SurrogateId, Table,
+    Batch, DirectId, Engine, EngineBuilder, Error, Isolation, Records, Schema, SurrogateId, Table,
     TransactionOptions, TransactionOutcome, Transactions, Verbs,
 };
 
 use super::model::{ACCOUNTS, Account, Change, Narrow, START, Wide, line_of, row_of, scan};
 use super::people::{Note, Person};
-use super::settings;
 use crate::edges::support::Random;
 
 const SESSIONS: u64 = 3;
@@ -44,8 +43,8 @@ pub(super) struct Tables {
 
 /// Works until the process is killed, or does nothing until then; half of those that work bring all
 /// tables together again and again meanwhile.
-pub(super) fn work(directory: &Path, seed: u64, is_idle: bool) -> ! {
-    let engine = settings().open(directory).unwrap();
+pub(super) fn work(settings: EngineBuilder, directory: &Path, seed: u64, is_idle: bool) -> ! {
+    let engine = settings.open(directory).unwrap();
     let tables = Arc::new(tables(engine));
     say("begun\n");
     let mut session = tables.engine.session().unwrap();

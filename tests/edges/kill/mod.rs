@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ancile::{Engine, EngineBuilder};
+use ancile::{Durability, Engine, EngineBuilder};
 
 use super::database::Place;
 use super::support::{Random, watchdog};
@@ -36,8 +36,18 @@ const SEED: &str = "ANCILE_KILL_SEED";
 /// The process opens the database, and does nothing else.
 const IDLE: &str = "ANCILE_KILL_IDLE";
 
-fn settings() -> EngineBuilder {
-    Engine::builder().shards(3).arena_bytes(256 << 20)
+/// The database has journals.
+const JOURNAL: &str = "ANCILE_KILL_JOURNAL";
+
+fn settings(has_journals: bool) -> EngineBuilder {
+    let settings = Engine::builder().shards(3).arena_bytes(256 << 20);
+    if !has_journals {
+        return settings;
+    }
+    settings
+        .durability(Durability::Commit)
+        .journal_segment_bytes(1 << 20)
+        .checkpoint_bytes(1 << 20)
 }
 
 /// The process under test, if this is one.
@@ -45,16 +55,28 @@ fn be_killed() {
     if let Some(directory) = std::env::var_os(DIRECTORY) {
         let seed = std::env::var(SEED).unwrap().parse().unwrap();
         let is_idle = std::env::var_os(IDLE).is_some();
-        child::work(Path::new(&directory), seed, is_idle);
+        let settings = settings(std::env::var_os(JOURNAL).is_some());
+        child::work(settings, Path::new(&directory), seed, is_idle);
     }
 }
 
 #[test]
 fn killed_process_loses_nothing_that_it_has_acknowledged_and_leaves_nothing_torn() {
     be_killed();
+    kill_again_and_again(false);
+}
+
+#[test]
+fn killed_process_with_journals_loses_nothing_that_it_has_acknowledged_and_leaves_nothing_torn() {
+    be_killed();
+    kill_again_and_again(true);
+}
+
+fn kill_again_and_again(has_journals: bool) {
     let rounds = std::env::var("ANCILE_KILL_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
     let _watchdog = watchdog(120 + 2 * rounds);
     let mut kills = Kills::new(&Random::seeded(), false);
+    kills.has_journals = has_journals;
     for round in 0..rounds {
         if let Err(error) = kills.round() {
             let kept = kills.keep();
@@ -89,6 +111,7 @@ struct Kills {
     random: Random,
     model: Model,
     is_control: bool,
+    has_journals: bool,
     kills: u64,
 }
 
@@ -99,6 +122,7 @@ impl Kills {
             random: random.fork(u64::from(is_control)),
             model: Model::default(),
             is_control,
+            has_journals: false,
             kills: 0,
         }
     }
@@ -117,7 +141,9 @@ impl Kills {
         self.check_files()?;
         // Readers bring nothing in order but for themselves: the next process finds it as it was left.
         let is_read_only = self.random.below(2) == 0;
-        let engine = settings().read_only(is_read_only).open(self.place.path());
+        let engine = settings(self.has_journals)
+            .read_only(is_read_only)
+            .open(self.place.path());
         let engine = engine.map_err(|error| error.to_string())?;
         self.model.check(&engine)?;
         engine.close().map_err(|error| error.to_string())?;
@@ -149,6 +175,9 @@ impl Kills {
             .stderr(says);
         if when == Begun::WhileOpening {
             command.env(IDLE, "1");
+        }
+        if self.has_journals {
+            command.env(JOURNAL, "1");
         }
         if self.is_control {
             command.env("ANCILE_CONTROL_WITHOUT_UNDO", "1");

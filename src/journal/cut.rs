@@ -3,7 +3,7 @@
 //! An epoch is *sealed* by every shard that changed something in it, and each seal names all of
 //! these shards. It is *complete* if each of them has its seal. The cut is the newest epoch that is
 //! complete while all sealed ones before it are: whatever happened before an event of it, in any
-//! shard, is in it too, because messages carry their sender's epoch.
+//! shard, is in it too, because all shards are stamped by one counter.
 //!
 //! # Torn or damaged
 //! One epoch is under way at a time, so only the newest sealed epoch can be incomplete by a crash.

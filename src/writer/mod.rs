@@ -67,7 +67,7 @@ impl Writer {
         queue.count_pages(unloaded.sum(), 0);
         let lanes = journals.into_iter().zip(mailboxes);
         Self {
-            coordinator: Coordinator::new(mailboxes.len(), clock.open()),
+            coordinator: Coordinator::new(clock.open()),
             lanes: lanes
                 .map(|(journal, mailbox)| Lane::new(journal, Arc::clone(mailbox)))
                 .collect(),
@@ -193,15 +193,14 @@ impl Writer {
         let mut dirty = ShardSet::default();
         let flagged = (0..self.lanes.len()).filter(|shard| self.clock.is_flagged(*shard));
         flagged.for_each(|shard| dirty.insert(shard));
-        let call = self.coordinator.close_known(dirty);
+        let call = self.coordinator.close(dirty);
         self.call(call);
         true
     }
 
     fn call(&mut self, call: Option<Call>) {
         match call {
-            // Nobody is asked: it is known who may have changed something.
-            None | Some(Call::Close { .. }) => {}
+            None => {}
             Some(Call::Seal { epoch, dirty }) => {
                 let micros = (self.wall)();
                 let seal = Seal {

@@ -124,7 +124,7 @@ fn only_the_past_that_the_rule_keeps_is_kept() {
 fn a_journal_that_goes_on_for_long_uses_its_segments_again() {
     let (machine, _, mut toy) = with_past(1);
     toy.retention.bytes_max = 0;
-    for _ in 0..120 {
+    for _ in 0..240 {
         commit(&mut toy);
         (0..SHARDS).for_each(|shard| toy.act(Act::CheckpointAll(shard)));
         (0..SHARDS).for_each(|shard| toy.act(Act::Retain(shard)));

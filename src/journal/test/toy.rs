@@ -7,7 +7,7 @@ use super::model::{ARENA_BYTES, Model, PAGES};
 use crate::journal::simulated::{Choices, Machine};
 use crate::journal::{
     Call, CheckpointError, Coordinator, Disk, Epochs, Frozen, Journal, Mark, Page, Position,
-    Recovery, RecoveryError, Refusal, Report, Retention, Seal, Sizes, Step, Tag, create,
+    Recovery, RecoveryError, Refusal, Report, Retention, Seal, ShardSet, Sizes, Step, Tag, create,
 };
 use crate::limits::PAGE_BYTES;
 
@@ -128,7 +128,7 @@ impl Toy {
         });
         Ok(Self {
             model: model.clone(),
-            coordinator: Coordinator::new(model.shards(), epoch_first),
+            coordinator: Coordinator::new(epoch_first),
             seats: seats.collect(),
             choices: Choices::new(seed),
             retention: Retention {
@@ -163,7 +163,18 @@ impl Toy {
                 self.report(shard);
             }
             Act::Close => {
-                let call = self.coordinator.close();
+                if self.coordinator.is_busy() {
+                    return;
+                }
+                // One counter for all: it is raised before anybody is looked at.
+                let epoch = self.coordinator.open();
+                let mut dirty = ShardSet::default();
+                for (shard, seat) in self.seats.iter_mut().enumerate() {
+                    if seat.epochs.close(epoch) {
+                        dirty.insert(shard);
+                    }
+                }
+                let call = self.coordinator.close(dirty);
                 self.call(call);
             }
             Act::Deliver(shard) => {
@@ -289,7 +300,6 @@ impl Toy {
         }
         for (shard, seat) in self.seats.iter_mut().enumerate() {
             let is_meant = match &call {
-                Call::Close { shards, .. } => shards.contains(shard),
                 Call::Seal { dirty, .. } => dirty.contains(shard),
                 Call::Durable { .. } => true,
             };
@@ -304,11 +314,6 @@ impl Toy {
             epochs, journal, ..
         } = &mut self.seats[shard];
         match call {
-            Call::Close { epoch, .. } => {
-                let is_dirty = epochs.close(epoch);
-                let call = self.coordinator.closed(shard, epoch, is_dirty);
-                self.call(call);
-            }
             Call::Seal { epoch, dirty } => {
                 epochs.seal(epoch);
                 let micros = 0;

@@ -239,6 +239,13 @@ impl Directory {
             Ok(is_in_memory) => is_in_memory,
             Err(error) => return vec![format!("{}: {error}", path.display())],
         };
+        if self.has_journal() {
+            let warning = format!(
+                "{} lies in memory, and so do its journals: they do not outlive the system there",
+                path.display()
+            );
+            return Vec::from_iter(is_in_memory.then_some(warning));
+        }
         if is_in_memory {
             return Vec::new();
         }

@@ -7,7 +7,10 @@ use std::path::PathBuf;
 
 pub(crate) use faults::Faults;
 
-use crate::limits::{COLUMNS_MAX, INDEXES_MAX, NAME_BYTES_MAX, TABLES_MAX, TEXT_BYTES_MAX};
+use crate::collation::KeyError;
+use crate::limits::{
+    COLUMNS_MAX, INDEXES_MAX, NAME_BYTES_MAX, TABLES_MAX, TEXT_BYTES_MAX, VALUE_BYTES_MAX,
+};
 
 /// A shard's memory bound is reached. The operation changed nothing; delete rows, drop a table, or
 /// open the engine with a larger `arena_bytes`.
@@ -314,6 +317,18 @@ pub enum Error {
     /// A record was to be replaced by one with another key. Delete the one and insert the other.
     #[error("a record cannot be given another key: delete it and insert another one")]
     KeyChanged,
+    /// A key of the ordered store is not legal; nothing has been read or written.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// A value of the ordered store is longer than 16 MiB; nothing has been written.
+    #[error("a value of {bytes} bytes is too long: at most {VALUE_BYTES_MAX} are kept")]
+    ValueTooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// A subtree was to be merged into itself, or into what it is a part of.
+    #[error("a subtree cannot be merged below itself, nor into what it is a part of")]
+    MergeOverlap,
     /// A text is longer than 16 MiB.
     #[error("a text of {bytes} bytes is too long: at most {TEXT_BYTES_MAX} are kept")]
     TextTooLong {

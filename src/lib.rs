@@ -3,7 +3,8 @@
 //! # Where to begin
 //! [`Engine::builder`] opens an engine in memory, [`Engine::open`] one whose rows live in files;
 //! [`Engine::create_table`] makes a [`Table`] of 8-byte columns, [`Engine::create_records`] a table of
-//! [`Records`] with texts and indexes; and a [`Session`] has the [`Verbs`]. Code that is to run beside its rows is shipped with
+//! [`Records`] with texts and indexes, [`Engine::globals`] an ordered store of keys with any number of
+//! subscripts ([`Globals`]); and a [`Session`] has the [`Verbs`]. Code that is to run beside its rows is shipped with
 //! [`Verbs::on`] (one transaction) or [`Engine::spawn`] (long work). Tasks of an executor have an
 //! [`AsyncSession`]. What the shards do is told by [`Engine::stats`].
 //!
@@ -53,7 +54,10 @@ mod tree;
 mod writer;
 
 pub use ancile_topology as topology;
-pub use collation::{GlobalKey, KeyError, KeyRange, Number, Subscript, Subscripts};
+pub use collation::{
+    EntryList, GlobalEntries, GlobalKey, GlobalKeyRef, GlobalKeys, KeyError, KeyList, KeyRange,
+    Number, Subscript, Subscripts,
+};
 pub use engine::{
     CheckReport, CheckedTable, Durability, Engine, EngineBuilder, Finding, HotId, HotRow, Progress,
     Salvage, SalvageCount, SalvagedRow, ShardSpace, ShardStats, Stats, TableInfo, TableSchema,
@@ -62,13 +66,13 @@ pub use engine::{
 pub use error::{ArenaFull, Error, OpenError, Result, TableError};
 pub use id::{DirectId, RowId, ShardIndex, SurrogateId};
 pub use session::{
-    Acknowledge, AsyncSession, AsyncTransaction, Isolation, Pipeline, RecordVerbs, Resident,
-    Savepoint, Session, Ticket, Transaction, TransactionOptions, TransactionOutcome,
-    TransactionRecords, Transactions, Verbs,
+    Acknowledge, AsyncSession, AsyncTransaction, GlobalVerbs, Isolation, Pipeline, RecordVerbs,
+    Resident, Savepoint, Session, Ticket, Transaction, TransactionGlobals, TransactionOptions,
+    TransactionOutcome, TransactionRecords, Transactions, Verbs,
 };
-pub use shard::{Context, LocalRecords, OperationStats, Rows, TransactionStats};
+pub use shard::{Context, LocalGlobals, LocalRecords, OperationStats, Rows, TransactionStats};
 pub use table::{
-    Batch, Cell, Column, Compared, Dynamic, Field, FieldKind, FieldReader, FieldWriter, Fixed,
-    FromField, IndexKind, IndexSchema, Key, Kind, Outcome, Record, RecordSchema, Records, Row,
-    Schema, Table, Timestamp, ToField, Value, Width,
+    Batch, Cell, Column, Compared, Data, Dynamic, Field, FieldKind, FieldReader, FieldWriter,
+    Fixed, FromField, Globals, IndexKind, IndexSchema, Key, Kind, Outcome, Record, RecordSchema,
+    Records, Routing, Row, Schema, Table, Timestamp, ToField, Value, Width,
 };

@@ -129,6 +129,21 @@ pub(crate) const TICK_PROPOSALS: usize = 16;
 /// Records that travel to their shards together.
 pub(crate) const RECORDS_PER_CALL: usize = 1024;
 
+/// Keys of globals that travel to their shards together.
+pub(crate) const GLOBALS_PER_CALL: usize = if cfg!(test) { 8 } else { 1024 };
+
+/// Bytes of values that travel together, at least one value.
+pub(crate) const GLOBAL_BYTES_PER_CALL: usize = 4 << 20;
+
+/// Keys of a tree that go down together, or whose changes are one scope.
+pub(crate) const GLOBALS_PER_GROUP: usize = 64;
+
+/// Nodes that a scan's block has, the first one and, after doubling, at most; and the bytes after which
+/// it ends.
+pub(crate) const SCAN_NODES_MIN: usize = if cfg!(test) { 2 } else { 64 };
+pub(crate) const SCAN_NODES_MAX: usize = if cfg!(test) { 8 } else { 4096 };
+pub(crate) const SCAN_BYTES: usize = 1 << 20;
+
 /// Slots whose records enter a new index before others have their turn.
 pub(crate) const BUILD_SLOTS: u32 = 4096;
 

@@ -3,17 +3,18 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 /// Rooms of `src/`, and the rooms that they may name besides themselves.
 const ROOMS: &str = "lib limits sync fork doorbell ->
-    id error collation -> limits
+    id collation -> limits
+    error -> limits collation
     ring -> limits sync
     journal -> id limits error doorbell
     arena -> id limits error journal
     index tree -> id limits error arena
-    table -> id limits error arena index
+    table -> id limits error arena index tree collation
     transaction -> id limits error sync arena table journal
-    shard -> id limits error doorbell ring arena index journal table transaction
-    session -> id limits error fork ring journal table transaction shard
+    shard -> id limits error doorbell ring arena index journal collation table transaction
+    session -> id limits error fork ring journal collation table transaction shard
     writer -> id limits error journal shard
-    engine simulation internals -> id limits error fork doorbell ring arena index tree journal table transaction shard session writer
+    engine simulation internals -> id limits error fork doorbell ring arena index tree collation journal table transaction shard session writer
     main command -> command";
 /// Rooms that are stepped from outside, and the parts of `std` that they must therefore not name.
 const STEPPED: &str = "index tree collation table transaction shard";

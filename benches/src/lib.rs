@@ -16,6 +16,7 @@ pub mod completedb;
 pub mod durability;
 pub mod engine;
 pub mod failure;
+pub mod globals;
 pub mod latency;
 pub mod limit;
 pub mod line;

@@ -255,6 +255,12 @@ pub struct Subscripts<'a> {
     rest: &'a [u8],
 }
 
+impl<'a> Subscripts<'a> {
+    pub(super) fn of(rest: &'a [u8]) -> Self {
+        Self { rest }
+    }
+}
+
 impl<'a> Iterator for Subscripts<'a> {
     type Item = Subscript<'a>;
 

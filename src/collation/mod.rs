@@ -37,16 +37,20 @@
 
 mod error;
 mod key;
+mod list;
 mod number;
 mod subscript;
+mod view;
 
 #[cfg(test)]
 mod test;
 
 pub use error::KeyError;
 pub use key::{GlobalKey, KeyRange, Subscripts};
+pub use list::{EntryList, GlobalEntries, GlobalKeys, KeyList};
 pub use number::Number;
 pub use subscript::Subscript;
+pub use view::GlobalKeyRef;
 
 /// Makes a [`GlobalKey`] of a name and subscripts, which may be numbers, text or bytes in any mixture:
 /// `key!["cycle", 11]?`.

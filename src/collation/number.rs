@@ -1,5 +1,7 @@
 //! Decimal numbers as subscripts: canonical text, value, encoding.
 
+mod arithmetic;
+
 use std::cmp::Ordering;
 use std::fmt;
 

@@ -266,7 +266,7 @@ fn differs<R>(name: &str, difference: &str) -> TableError {
 fn record_shape(table: &StoredTable) -> Arc<RecordShape> {
     let shape = match &table.schema {
         TableSchema::Records(schema) => Shape::new(schema),
-        TableSchema::Rows(_) => Shape::new(&RecordSchema::new()),
+        TableSchema::Rows(_) | TableSchema::Globals(_) => Shape::new(&RecordSchema::new()),
     };
     Arc::new(RecordShape {
         shape,

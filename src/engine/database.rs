@@ -210,6 +210,7 @@ impl StoredTable {
                 shape: Shape::new(schema),
                 index_serials: self.index_serials.clone(),
             })),
+            TableSchema::Globals(routing) => Content::Globals(*routing),
         };
         TableShape {
             key,

@@ -4,6 +4,7 @@ mod alter;
 mod builder;
 mod database;
 mod directory;
+mod globals;
 mod journaled;
 mod registry;
 mod space;
@@ -197,6 +198,11 @@ impl Engine {
                 row: "lists of values".to_owned(),
                 difference: "the table has rows, not records: open it with open_table".to_owned(),
             }),
+            (_, TableSchema::Globals(_)) => Err(TableError::Shape {
+                table: name.to_owned(),
+                row: "lists of values".to_owned(),
+                difference: "it has globals, not records: open it with open_globals".to_owned(),
+            }),
         }
     }
 
@@ -207,6 +213,7 @@ impl Engine {
         let (key, schema) = self.registry.find(name)?;
         let difference = match &schema {
             TableSchema::Rows(_) => Some("the table has rows, not records".to_owned()),
+            TableSchema::Globals(_) => Some("the table has globals, not records".to_owned()),
             TableSchema::Records(schema) => schema.difference(&wanted),
         };
         match (difference, &schema) {
@@ -241,7 +248,7 @@ impl Engine {
         rows_expected: u64,
     ) -> Result<TableKey, TableError> {
         let indexes = match &schema {
-            TableSchema::Rows(_) => 0,
+            TableSchema::Rows(_) | TableSchema::Globals(_) => 0,
             TableSchema::Records(schema) => Shape::new(schema).indexes.len(),
         };
         self.registry.create(name, &schema, |key| {
@@ -294,6 +301,11 @@ impl Engine {
                 table: name.to_owned(),
                 row: std::any::type_name::<R>().to_owned(),
                 difference: "the table has records, not rows: open it with open_records".to_owned(),
+            }),
+            (_, TableSchema::Globals(_)) => Err(TableError::Shape {
+                table: name.to_owned(),
+                row: std::any::type_name::<R>().to_owned(),
+                difference: "the table has globals, not rows: open it with open_globals".to_owned(),
             }),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::error::TableError;
 use crate::id::TableKey;
 use crate::limits::TABLES_MAX;
-use crate::table::{RecordSchema, Schema};
+use crate::table::{RecordSchema, Routing, Schema};
 
 /// What a table is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum TableSchema {
     Rows(Schema),
     /// Records.
     Records(RecordSchema),
+    /// Globals.
+    Globals(Routing),
 }
 
 /// Stamps are unique in the process, so that no two tables of any engines share one.

@@ -5,6 +5,7 @@
 
 mod call;
 mod drive;
+mod globals;
 mod host;
 mod link;
 mod operations;
@@ -19,6 +20,7 @@ mod verbs;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+pub use globals::GlobalVerbs;
 use host::Application;
 #[cfg(test)]
 pub(crate) use host::Host;
@@ -32,8 +34,8 @@ pub use records::RecordVerbs;
 pub use resident::Resident;
 pub use settle::Acknowledge;
 pub use transaction::{
-    Isolation, Savepoint, Transaction, TransactionOptions, TransactionOutcome, TransactionRecords,
-    Transactions,
+    Isolation, Savepoint, Transaction, TransactionGlobals, TransactionOptions, TransactionOutcome,
+    TransactionRecords, Transactions,
 };
 #[cfg(not(test))]
 use verbs::Port;
@@ -70,15 +72,6 @@ impl Session {
     /// [`Durability`](crate::Durability) says. Only a database with a journal can wait for its disk.
     pub fn set_acknowledge(&mut self, when: Acknowledge) {
         self.link.set_acknowledge(when);
-    }
-
-    /// Waits until all that has happened in the database so far is as durable as it will be.
-    pub fn flush(&mut self) -> Result<()> {
-        let (link, mut host) = self.port()?;
-        match link.peers().epochs.as_deref() {
-            None => Ok(()),
-            Some(clock) => settle::wait(clock, &mut host, clock.open()),
-        }
     }
 }
 

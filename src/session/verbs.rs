@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use super::call::call;
 use super::drive::drive;
+use super::globals::GlobalVerbs;
 use super::host::Host;
 use super::link::Link;
 use super::operations::{
@@ -12,12 +13,13 @@ use super::operations::{
 };
 use super::pipeline::Pipeline;
 use super::records::RecordVerbs;
+use super::settle;
 use super::transaction::{self, Transaction, TransactionOptions, Transactions};
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId};
 use crate::limits::SCAN_SLOTS_PER_REQUEST;
 use crate::shard::{Context, Reach, Rows};
-use crate::table::{Batch, Compared, Outcome, Record, Records, Row, Table, Verb};
+use crate::table::{Batch, Compared, Globals, Outcome, Record, Records, Row, Table, Verb};
 
 /// A client's lanes, and what it does while it waits.
 pub(crate) trait Port {
@@ -64,6 +66,16 @@ fn run<R: Row, O: Operations>(
 /// a batch returns an error, some of its operations may have happened.
 #[expect(private_bounds, reason = "sealed: an engine has two kinds of clients")]
 pub trait Verbs: Port + Sized {
+    /// Waits until all that has happened in the database so far is as durable as it will be: on the disk,
+    /// if it has journals.
+    fn flush(&mut self) -> Result<()> {
+        let (link, mut host) = self.port()?;
+        match link.peers().epochs.as_deref() {
+            None => Ok(()),
+            Some(clock) => settle::wait(clock, &mut host, clock.open()),
+        }
+    }
+
     /// Adds a row, placed in the own shard by a resident, in the shards by turns by a session.
     fn insert<R: Row>(&mut self, table: &Table<R>, row: &R) -> Result<DirectId> {
         let mut ids = [DirectId::from_u64(0)];
@@ -246,6 +258,11 @@ pub trait Verbs: Port + Sized {
     /// The verbs of a table of records.
     fn records<'s, R: Record>(&'s mut self, records: &'s Records<R>) -> RecordVerbs<'s, Self, R> {
         RecordVerbs::new(self, records)
+    }
+
+    /// The verbs of a set of globals.
+    fn globals<'s>(&'s mut self, globals: &'s Globals) -> GlobalVerbs<'s, Self> {
+        GlobalVerbs::new(self, globals)
     }
 
     /// Submits operations now and completes them later.

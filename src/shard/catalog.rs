@@ -10,7 +10,7 @@ use crate::error::{ArenaFull, Error, Result};
 use crate::id::{DirectId, ShardIndex, TableKey};
 use std::sync::Arc;
 
-use crate::table::{PartName, RecordPart, RecordShape, TablePart};
+use crate::table::{GlobalPart, PartName, RecordPart, RecordShape, Routing, TablePart};
 use crate::transaction::{Changed, RowKey, Tables};
 
 /// A table, as the catalog is told of it.
@@ -27,6 +27,7 @@ pub(crate) struct TableShape {
 pub(crate) enum Content {
     Rows { columns: usize, keyed: bool },
     Records(Arc<RecordShape>),
+    Globals(Routing),
 }
 
 pub(crate) use compact::Compaction;
@@ -42,6 +43,7 @@ pub(crate) struct Catalog {
 enum Part {
     Rows(TablePart),
     Records(RecordPart),
+    Globals(GlobalPart),
 }
 
 impl Part {
@@ -59,6 +61,9 @@ impl Part {
             Content::Records(records) => {
                 let records = Arc::clone(records);
                 RecordPart::new(arena, name, shard, records, rows_expected).map(Self::Records)
+            }
+            Content::Globals(routing) => {
+                GlobalPart::new(arena, name, shard, *routing).map(Self::Globals)
             }
         }
     }
@@ -78,6 +83,9 @@ impl Part {
                 let records = Arc::clone(records);
                 RecordPart::open(arena, name, shard, records, extents).map(Self::Records)
             }
+            Content::Globals(routing) => {
+                GlobalPart::open(arena, name, shard, *routing, extents).map(Self::Globals)
+            }
         }
     }
 
@@ -85,6 +93,7 @@ impl Part {
         match self {
             Self::Rows(part) => part.release(arena),
             Self::Records(part) => part.release(arena),
+            Self::Globals(part) => part.release(arena),
         }
     }
 
@@ -92,6 +101,8 @@ impl Part {
         match self {
             Self::Rows(part) => part.save(arena),
             Self::Records(part) => part.save(arena),
+            // All that a tree has is in the arena at any moment.
+            Self::Globals(_) => {}
         }
     }
 }
@@ -246,6 +257,30 @@ impl Catalog {
         }
     }
 
+    /// Globals, with the arena that their changes draw on.
+    pub(crate) fn globals(&mut self, key: TableKey) -> Result<(&mut GlobalPart, &mut Arena)> {
+        match self.tables.get_mut(key.index as usize) {
+            Some(Some((stamp, Part::Globals(globals)))) if *stamp == key.stamp => {
+                Ok((globals, &mut self.arena))
+            }
+            _ => Err(Error::TableGone),
+        }
+    }
+
+    /// The globals with this number in their database.
+    pub(super) fn globals_by_serial(
+        &mut self,
+        serial: u32,
+    ) -> Option<(&mut GlobalPart, &mut Arena)> {
+        let tables = self.tables.iter_mut().flatten();
+        let mut globals = tables.filter_map(|(_, part)| match part {
+            Part::Globals(globals) => Some(globals),
+            Part::Rows(_) | Part::Records(_) => None,
+        });
+        let globals = globals.find(|globals| globals.serial() == serial)?;
+        Some((globals, &mut self.arena))
+    }
+
     /// Replaces a table of records by a copy with more fields, under another stamp: handles of the old
     /// one find nothing from now on. It is kept aside until [`settle_copy`](Self::settle_copy).
     pub(crate) fn copy_records(
@@ -310,6 +345,7 @@ impl Catalog {
                 }
                 Part::Rows(table) => (table.serial(), nothing),
                 Part::Records(table) => (table.serial(), nothing),
+                Part::Globals(globals) => (globals.serial(), nothing),
             },
             _ => (0, nothing),
         }
@@ -323,7 +359,7 @@ impl Catalog {
         let tables = self.tables.iter_mut().flatten();
         let mut records = tables.filter_map(|(_, part)| match part {
             Part::Records(table) => Some(table),
-            Part::Rows(_) => None,
+            Part::Rows(_) | Part::Globals(_) => None,
         });
         let table = records.find(|table| table.serial() == serial)?;
         Some((table, &mut self.arena))
@@ -334,7 +370,7 @@ impl Catalog {
         let tables = self.tables.iter_mut().flatten();
         let mut rows = tables.filter_map(|(_, part)| match part {
             Part::Rows(table) => Some(table),
-            Part::Records(_) => None,
+            Part::Records(_) | Part::Globals(_) => None,
         });
         let table = rows.find(|table| table.serial() == serial)?;
         Some((table, &mut self.arena))
@@ -380,7 +416,7 @@ impl TableShape {
     /// The numbers of the table's indexes in its database.
     fn index_serials(&self) -> impl Iterator<Item = u32> {
         let serials: &[u32] = match &self.content {
-            Content::Rows { .. } => &[],
+            Content::Rows { .. } | Content::Globals(_) => &[],
             Content::Records(records) => &records.index_serials,
         };
         serials.iter().copied()
@@ -400,6 +436,7 @@ impl Tables for Catalog {
         let changed = match part {
             Part::Rows(table) => Changed::Rows(table),
             Part::Records(table) => Changed::Records(table),
+            Part::Globals(globals) => Changed::Globals(globals),
         };
         Some((changed, &mut self.arena))
     }

@@ -9,6 +9,7 @@
 //! A proposal never waits but for intents that came here before it. Whatever can fail does so before
 //! the decision: inserts have their slot and their place in the index by then.
 
+use super::nodes::node_keys;
 use super::{Outbox, Shard};
 use crate::error::Error;
 use crate::id::SurrogateId;
@@ -124,7 +125,9 @@ impl Shard {
                     Target::Direct(_)
                     | Target::New
                     | Target::Reserved(_)
-                    | Target::Record { .. } => {}
+                    | Target::Record { .. }
+                    | Target::Node { .. }
+                    | Target::Subtree { .. } => {}
                 }
             }
         }
@@ -147,24 +150,35 @@ impl Shard {
             if mode == Mode::Read && mutant::is(Mutant::ReadsUnguarded) {
                 continue;
             }
-            let Some(key) = self.row_key(operation, &baton.parts[step].cells) else {
-                continue;
-            };
-            match self.intents.add(entry, key, mode, operation.member) {
-                Ok(Added::Clashes) if shared => {
-                    let verdict = &mut baton.verdicts[operation.member as usize];
-                    if verdict.is_open() {
-                        *verdict = Verdict::Conflict(Cause::Neighbour);
+            let keys = self.keys_of(operation, &baton.parts[step].cells, mode);
+            for (key, mode) in keys.into_iter().flatten() {
+                match self.intents.add(entry, key, mode, operation.member) {
+                    Ok(Added::Clashes) if shared => {
+                        let verdict = &mut baton.verdicts[operation.member as usize];
+                        if verdict.is_open() {
+                            *verdict = Verdict::Conflict(Cause::Neighbour);
+                        }
                     }
-                }
-                Ok(_) => {}
-                Err(full) => {
-                    self.intents.release(entry);
-                    return Err(full);
+                    Ok(_) => {}
+                    Err(full) => {
+                        self.intents.release(entry);
+                        return Err(full);
+                    }
                 }
             }
         }
         Ok(entry)
+    }
+
+    /// What an operation wants to have to itself, or unchanged.
+    fn keys_of(
+        &mut self,
+        operation: &Operation,
+        cells: &[u64],
+        mode: Mode,
+    ) -> [Option<(RowKey, Mode)>; 2] {
+        node_keys(operation, cells, mode)
+            .unwrap_or_else(|| [self.row_key(operation, cells).map(|key| (key, mode)), None])
     }
 
     /// The row that an operation names, whichever way it does.
@@ -179,7 +193,7 @@ impl Shard {
         let row = match operation.target {
             Target::Key(key) => key,
             Target::Direct(id) | Target::Reserved(id) => part.row_number(id)?,
-            Target::New | Target::Record { .. } => return None,
+            _ => return None,
         };
         Some(RowKey { table, row })
     }
@@ -200,8 +214,9 @@ impl Shard {
                     } else {
                         Mode::Read
                     };
-                    self.row_key(operation, &baton.parts[step].cells)
-                        .is_none_or(|key| self.intents.covers(entry, key, mode))
+                    let keys = self.keys_of(operation, &baton.parts[step].cells, mode);
+                    let mut keys = keys.into_iter().flatten();
+                    keys.all(|(key, mode)| self.intents.covers(entry, key, mode))
                 });
         if covered {
             self.proceed(baton);
@@ -375,6 +390,9 @@ impl Shard {
         }
         let checked = match operation.target {
             Target::Record { start } => self.check_record(operation, start as usize, cells),
+            Target::Node { start } | Target::Subtree { start } => {
+                self.check_node(operation, start, cells)
+            }
             _ => self.check_one(operation, cells),
         };
         checked.unwrap_or_else(|other| {
@@ -392,7 +410,7 @@ impl Shard {
         let place = match operation.target {
             Target::Key(key) => part.find(SurrogateId(key)),
             Target::Direct(id) => part.find(id),
-            Target::New | Target::Reserved(_) | Target::Record { .. } => None,
+            _ => None,
         };
         meets(part, place, operation, cells)?;
         let found = place.map_or(Spot::Nowhere, |place| Spot::Found(place.slot()));
@@ -407,7 +425,7 @@ impl Shard {
             Target::Key(key) => part.reserve_row(arena, Some(key), row),
             Target::New => part.reserve_row(arena, None, row),
             Target::Reserved(id) => part.fill_reserved(arena, id, row),
-            Target::Direct(_) | Target::Record { .. } => return Ok(found),
+            _ => return Ok(found),
         };
         place
             .map(|place| Spot::Reserved(place.slot()))
@@ -538,6 +556,10 @@ impl Shard {
         if let Target::Record { start } = operation.target {
             let is_committed = verdict.is_committed();
             return self.conclude_record(operation, start as usize, spot, cells, is_committed);
+        }
+        if let Target::Node { start } | Target::Subtree { start } = operation.target {
+            let is_committed = verdict.is_committed();
+            return self.conclude_node(operation, start, spot, cells, is_committed);
         }
         let Ok((part, arena)) = self.catalog.table(operation.table) else {
             return;

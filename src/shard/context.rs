@@ -3,12 +3,13 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::chain::Holder;
 use super::request::Call;
-use super::{Claim, Local, LocalRecords, Rows, Shard};
+use super::{Claim, Local, LocalGlobals, LocalRecords, LocalTree, Rows, Shard};
 use crate::error::{Error, Result};
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId, TableKey};
-use crate::table::{Dynamic, Image, Record, Records, Row, Table, write_row};
-use crate::transaction::RowKey;
+use crate::table::{Dynamic, Globals, Image, Record, Records, Row, Table, write_row};
+use crate::transaction::{Intents, RowKey};
 
 /// What a closure shipped to a shard works with: the shard's tables, in one transaction.
 ///
@@ -41,6 +42,40 @@ impl Context<'_> {
         let undo = Some((undo, table.index));
         let local = Local::new(catalog.records(table)?, undo, *index, *shards);
         Ok(LocalRecords::new(local, records))
+    }
+
+    /// Globals in this shard. Changes are part of the transaction: of each node that is changed, also by
+    /// [`kill`](LocalGlobals::kill), what was there before is kept in memory until it ends.
+    pub fn globals<'a>(&'a mut self, globals: &'a Globals) -> Result<LocalGlobals<'a>> {
+        let Shard {
+            catalog,
+            undo,
+            shards,
+            ..
+        } = &mut *self.shard;
+        let table = globals.key();
+        let undo = Some((undo, table.index));
+        let tree = LocalTree::new(catalog.globals(table)?, undo);
+        Ok(LocalGlobals::new(tree, globals, *shards))
+    }
+
+    pub(super) fn intents(&self) -> &Intents<Holder> {
+        &self.shard.intents
+    }
+
+    /// Whether there is a node below a key, but for those of some subtrees.
+    pub(crate) fn has_below(
+        &mut self,
+        table: TableKey,
+        key: &[u8],
+        without: &[&[u8]],
+    ) -> Result<bool> {
+        self.shard.has_below(table, key, without)
+    }
+
+    /// Globals in this shard; each change is a transaction of its own.
+    pub(crate) fn tree(&mut self, table: TableKey) -> Result<LocalTree<'_>> {
+        self.shard.tree(table)
     }
 
     /// The records of a table in this shard; each change is a transaction of its own.
@@ -188,6 +223,11 @@ pub(crate) enum Reach {
         table: TableKey,
         hash: u64,
     },
+    /// The node of globals whose key has this hash.
+    Node {
+        table: TableKey,
+        hash: u64,
+    },
 }
 
 impl Reach {
@@ -208,6 +248,7 @@ impl Reach {
             Self::All => shard.claim_all(),
             Self::Reads => Ok(None),
             Self::Record { table, hash } => shard.claim_record(table, hash),
+            Self::Node { table, hash } => shard.claim_node(table, hash),
             Self::Key { table, key } => shard.claim::<SurrogateId>(table, std::iter::once(key)),
             Self::Place { table, id } => {
                 shard.claim::<DirectId>(table, std::iter::once(id.to_u64()))

@@ -38,7 +38,7 @@ use crate::arena::{Extent, ExtentKind, ExtentUse};
 use crate::error::{ArenaFull, Result};
 use crate::id::{DirectId, ShardIndex};
 use crate::limits::PAGE_BYTES;
-use crate::transaction::{Action, Baton, Part, Spot, Ticket};
+use crate::transaction::{Action, Baton, Part, Spot, Target, Ticket, node};
 pub(crate) use resolve::Decisions;
 use resolve::Remains;
 
@@ -55,6 +55,9 @@ const RESERVED: usize = if cfg!(test) {
 const HEAD_WORDS: usize = 3;
 const OPERATION_WORDS: usize = 3;
 
+/// Before-images of setting a node, or of removing a subtree beside its pages.
+const NODE_BYTES: usize = 2 << 10;
+
 /// A part so large that it is applied in several scopes.
 const LARGE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 512 << 10 };
 
@@ -63,9 +66,13 @@ const NOTHING: u64 = 0;
 const REPLACE: u64 = 1;
 const SET: u64 = 2;
 const DELETE: u64 = 3;
+const SET_NODE: u64 = 4;
+const KILL: u64 = 5;
 
 const SPOT_FOUND: u64 = 1;
 const SPOT_RESERVED: u64 = 2;
+/// A node of globals, or a subtree.
+const SPOT_NODE: u64 = 3;
 
 /// The lists of one shard.
 #[derive(Default)]
@@ -94,6 +101,9 @@ impl Shard {
                 bytes += table.row_bytes() + 256;
             } else if let Ok((table, _)) = self.catalog.records(operation.table) {
                 bytes += table.record_bytes();
+            } else if let Target::Node { start } | Target::Subtree { start } = operation.target {
+                let node = node::read(&part.cells, start);
+                bytes += NODE_BYTES + node.map_or(0, |node| 2 * node.value.len());
             }
         }
         bytes > LARGE_BYTES
@@ -147,10 +157,23 @@ impl Shard {
                 Spot::Found(slot) => (SPOT_FOUND, slot),
                 Spot::Reserved(slot) => (SPOT_RESERVED, slot),
             };
+            let is_node = matches!(
+                operation.target,
+                Target::Node { .. } | Target::Subtree { .. }
+            );
+            let (spot, slot) = if is_node {
+                (SPOT_NODE, 0)
+            } else {
+                (spot, slot)
+            };
             let (serial, id) = self.catalog.name_of(operation.table, slot);
             let (code, start, count) = match operation.action {
                 Action::Check => (NOTHING, 0, 0),
-                Action::Delete => (DELETE, 0, 0),
+                Action::Delete => match operation.target {
+                    Target::Subtree { start } => (KILL, start, 0),
+                    _ => (DELETE, 0, 0),
+                },
+                Action::Upsert { start } if is_node => (SET_NODE, start, 0),
                 Action::Set { start, count } => (SET, start, count),
                 Action::Update { start } | Action::Insert { start } | Action::Upsert { start } => {
                     (REPLACE, start, 0)

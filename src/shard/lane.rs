@@ -217,8 +217,9 @@ impl ServerLane {
             shard.take_turn(claim);
             return false;
         }
+        // One that comes after this look has claimed nothing, and must not be taken.
         let Some(request) = self.requests.peek() else {
-            return false;
+            return true;
         };
         match request.claim(shard) {
             Ok(None) => false,

@@ -18,10 +18,12 @@
 mod catalog;
 mod chain;
 mod context;
+mod globals;
 mod inbox;
 mod journaled;
 mod kept;
 mod lane;
+mod nodes;
 mod outbox;
 mod parcel;
 mod records;
@@ -34,13 +36,15 @@ use crate::error::Result;
 use std::sync::Arc;
 
 use crate::id::{DirectId, RowId, ShardIndex, TableKey};
-use crate::table::{Record, Records, Row, Table};
+use crate::table::{Globals, Record, Records, Row, Table};
 use crate::transaction::mutant::{self, Mutant};
 use crate::transaction::{EntryId, Intents, IntentsFull, Mode, NEVER, RowKey, UndoLog};
 pub(crate) use catalog::{Catalog, Compaction, Content, TableShape};
 use chain::Holder;
 pub use context::Context;
 pub(crate) use context::{Fetched, Reach, Shipped, Sighting, panic_message};
+pub use globals::LocalGlobals;
+pub(crate) use globals::{LocalTree, Step, span_of};
 pub(crate) use inbox::Delivery;
 use inbox::Prompt;
 pub(crate) use inbox::{Command, Inbox, Mailbox};
@@ -48,6 +52,7 @@ use journaled::Journaled;
 pub(crate) use kept::Decisions;
 use kept::Kept;
 pub(crate) use lane::{LaneMemory, ServerLane, Status};
+pub(crate) use nodes::NodeSighting;
 pub(crate) use outbox::{Outbox, Relay};
 pub(crate) use parcel::Parcel;
 pub use records::LocalRecords;
@@ -218,6 +223,25 @@ impl Shard {
         Ok(claim.inspect(|&entry| self.note_parked_request(entry)))
     }
 
+    /// Asks to change the node of globals whose key has this hash.
+    pub(crate) fn claim_node(&mut self, table: TableKey, hash: u64) -> Claim {
+        let (node, all) = (RowKey::node(table.index, hash), RowKey::all(table.index));
+        let is_barred = self.intents.bars_write(Some(node)) || self.intents.is_about_to_change(all);
+        if !is_barred || mutant::is(Mutant::SinglesUnguarded) {
+            return Ok(None);
+        }
+        let entry = self.intents.begin(Mode::Read)?;
+        for (key, mode) in [(all, Mode::Read), (node, Mode::Write)] {
+            if let Err(full) = self.intents.add(entry, key, mode, 0) {
+                self.intents.release(entry);
+                return Err(full);
+            }
+        }
+        self.intents.seal(entry, Holder::GUEST);
+        self.note_parked_request(entry);
+        Ok(Some(entry))
+    }
+
     /// Whether a claim has been granted.
     pub(crate) fn is_granted(&self, claim: EntryId) -> bool {
         self.intents.is_granted(claim)
@@ -257,6 +281,21 @@ impl Shard {
     /// Takes a step of bringing all tables together; none, while transactions are under way.
     pub(crate) fn compact(&mut self, step: Compaction) -> Option<Compaction> {
         self.intents.is_empty().then(|| self.catalog.compact(step))
+    }
+
+    /// Globals in this shard; each change is a transaction of its own.
+    pub(crate) fn globals<'a>(&'a mut self, globals: &'a Globals) -> Result<LocalGlobals<'a>> {
+        let shards = self.shards;
+        Ok(LocalGlobals::new(
+            self.tree(globals.key())?,
+            globals,
+            shards,
+        ))
+    }
+
+    /// As [`globals`](Self::globals), of encoded keys that were routed.
+    fn tree(&mut self, table: TableKey) -> Result<LocalTree<'_>> {
+        Ok(LocalTree::new(self.catalog.globals(table)?, None))
     }
 
     /// The rows of a table in this shard; each change is a transaction of its own.

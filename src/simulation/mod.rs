@@ -30,7 +30,7 @@ use crate::journal::{Durable, EpochClock};
 use crate::limits::LEASE_MICROS;
 use crate::session::{Acknowledge, Host, Lane, Link, Peers, Port};
 use crate::shard::{Content, Delivery, Inbox, Mailbox, Shard, TableShape};
-use crate::table::{Row, Schema, Table, watch};
+use crate::table::{Globals, Routing, Row, Schema, Table, watch};
 use crate::transaction::Stub;
 use crate::writer::Writer;
 use strand::Turns;
@@ -223,6 +223,24 @@ impl World {
         }
         self.tables.borrow_mut().push(shape);
         Table::new(key, name, schema).unwrap()
+    }
+
+    /// Globals in every shard.
+    pub(crate) fn globals(&self, name: &str, routing: Routing) -> Globals {
+        let stamp = hash(self.now()) as u32;
+        let index = self.shards[0].borrow_mut().shard.catalog.table_count() as u32;
+        let key = TableKey { index, stamp };
+        let shape = TableShape {
+            key,
+            serial: index + 1,
+            content: Content::Globals(routing),
+        };
+        for (index, seat) in self.shards.iter().enumerate() {
+            let catalog = &mut seat.borrow_mut().shard.catalog;
+            catalog.create(&shape, index, 0).unwrap();
+        }
+        self.tables.borrow_mut().push(shape);
+        Globals::new(key, name, routing)
     }
 
     /// Whether no intents stand in any shard.

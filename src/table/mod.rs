@@ -18,6 +18,7 @@ mod block;
 mod check;
 mod execute;
 mod free;
+mod global;
 mod handle;
 mod record;
 mod row;
@@ -38,6 +39,8 @@ pub(crate) use block::{Block, Code, Verb, Verbs};
 pub(crate) use check::{LeftOut, salvage_rows};
 use execute::Windows;
 pub(crate) use execute::{Means, Rolling, RowPart};
+pub use global::{Data, Globals, Routing};
+pub(crate) use global::{Direction, GlobalLog, GlobalPart, Span, Strings, key_hash, siblings};
 pub use handle::Table;
 pub(crate) use record::{
     Codec, Entries, Image, IndexPlace, RecordPart, RecordShape, Shape, are_equal, hash_of,

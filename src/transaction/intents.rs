@@ -443,6 +443,20 @@ fn place_of(hash: u64) -> usize {
 }
 
 impl RowKey {
+    /// A node of globals, by the hash of its key.
+    pub(crate) fn node(table: u32, hash: u64) -> Self {
+        // One that is not the name of all is as good as the one that is.
+        let row = hash.min(u64::MAX - 1);
+        Self { table, row }
+    }
+
+    /// All nodes of globals: whoever changes one of them reads this, and whoever needs a range of them
+    /// to stay as it is, or changes one, writes it.
+    pub(crate) fn all(table: u32) -> Self {
+        let row = u64::MAX;
+        Self { table, row }
+    }
+
     /// Mixed as the tables mix their keys.
     fn hash(self) -> u64 {
         hash(self.row ^ u64::from(self.table) << 40)

@@ -32,6 +32,7 @@ mod intents;
 #[cfg(all(test, loom))]
 mod model;
 pub(crate) mod mutant;
+pub(crate) mod node;
 mod ordering;
 mod proposal;
 #[cfg(all(test, not(loom)))]

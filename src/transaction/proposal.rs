@@ -202,6 +202,14 @@ pub(crate) enum Target {
     Record {
         start: u32,
     },
+    /// A node of globals: see [`node`](super::node) for what the cells have at `start`.
+    Node {
+        start: u32,
+    },
+    /// A node of globals, and all below it: likewise, with no value.
+    Subtree {
+        start: u32,
+    },
 }
 
 /// What must be true of the row for its transaction to commit.

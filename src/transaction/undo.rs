@@ -10,7 +10,7 @@ use allocator_api2::vec::Vec;
 
 use crate::arena::{Arena, Heap};
 use crate::error::{ArenaFull, Error};
-use crate::table::{BeforeImages, RecordPart, TablePart};
+use crate::table::{BeforeImages, GlobalLog, GlobalPart, RecordPart, TablePart};
 
 /// Changes after which a transaction's log is given back instead of kept.
 const KEPT_ENTRIES_MAX: usize = 1 << 16;
@@ -24,6 +24,7 @@ pub(crate) trait Tables {
 pub(crate) enum Changed<'a> {
     Rows(&'a mut TablePart),
     Records(&'a mut RecordPart),
+    Globals(&'a mut GlobalPart),
 }
 
 impl Changed<'_> {
@@ -31,6 +32,7 @@ impl Changed<'_> {
         match self {
             Self::Rows(part) => part.free_slot(arena, slot),
             Self::Records(part) => part.free_slot(arena, slot),
+            Self::Globals(_) => {}
         }
     }
 
@@ -44,6 +46,7 @@ impl Changed<'_> {
         match self {
             Self::Rows(part) => part.undo_insert(arena, slot),
             Self::Records(part) => part.undo_insert(arena, slot),
+            Self::Globals(_) => {}
         }
     }
 
@@ -51,6 +54,7 @@ impl Changed<'_> {
         match self {
             Self::Rows(part) => part.undo_update(arena, slot, header, cells),
             Self::Records(part) => part.undo_update(arena, slot, header, cells),
+            Self::Globals(_) => {}
         }
     }
 
@@ -61,6 +65,7 @@ impl Changed<'_> {
                 part.undo_delete(arena, slot, header);
                 Ok(())
             }
+            Self::Globals(_) => Ok(()),
         }
     }
 }
@@ -94,6 +99,8 @@ pub(crate) struct UndoLog {
     entries: Vec<Entry, Heap>,
     /// Cells of updated rows, one row after the other.
     images: Vec<u64, Heap>,
+    /// Nodes of globals, as they were.
+    pub(crate) globals: GlobalLog,
 }
 
 impl UndoLog {
@@ -101,6 +108,7 @@ impl UndoLog {
         Self {
             entries: Vec::new_in(heap.clone()),
             images: Vec::new_in(heap.clone()),
+            globals: GlobalLog::new(heap),
         }
     }
 
@@ -151,12 +159,38 @@ impl UndoLog {
                 Change::Insert | Change::Update { .. } => {}
             }
         }
+        self.let_pages_go(tables);
         self.clear();
+    }
+
+    /// Lets go of the pages that were kept for putting nodes back.
+    fn let_pages_go(&self, tables: &mut impl Tables) {
+        for table in self.globals.tables() {
+            if let Some((Changed::Globals(globals), _)) = tables.changed(table) {
+                globals.end_undo();
+            }
+        }
+    }
+
+    /// Puts nodes of globals back. What is missing for that was made sure of before they changed: a
+    /// shard in which it fails all the same cannot go on, and is whole again when its file is opened.
+    fn put_nodes_back(&mut self, tables: &mut impl Tables) {
+        self.let_pages_go(tables);
+        while let Some(table) = self.globals.last_table() {
+            let part = match tables.changed(table) {
+                Some((Changed::Globals(globals), arena)) => Some((globals, arena)),
+                _ => None,
+            };
+            if let Err(error) = self.globals.put_back(part) {
+                panic!("a node cannot be put back as it was: {error}");
+            }
+        }
     }
 
     /// Takes the changes back, the last one first.
     pub(crate) fn roll_back(&mut self, tables: &mut impl Tables) -> Result<(), Error> {
         let mut result = Ok(());
+        self.put_nodes_back(tables);
         while let Some(Entry {
             table,
             slot,
@@ -193,6 +227,7 @@ impl UndoLog {
         }
         self.entries.clear();
         self.images.clear();
+        self.globals.clear();
     }
 }
 

@@ -52,6 +52,9 @@ pub(super) struct Place {
     pub(super) head: u32,
     pub(super) name: TreeName,
     pub(super) stamp: u32,
+    /// Free pages that are kept for changes to come: no other change has them, and no extent goes back
+    /// that they are in.
+    pub(super) held: u32,
 }
 
 /// The head, read out.

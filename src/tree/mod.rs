@@ -108,7 +108,12 @@ impl Tree {
     pub(crate) fn open(arena: &Arena, head: u32) -> Result<Self, Damaged> {
         let name = Head::name(arena, head)?;
         let stamp = name.stamp();
-        let place = Place { head, name, stamp };
+        let place = Place {
+            head,
+            name,
+            stamp,
+            held: 0,
+        };
         let read = Head::read(arena, place)?;
         pages::Header::read(arena, head, stamp)?;
         View::open(arena, read.root, stamp, read.height - 1)?;
@@ -128,6 +133,34 @@ impl Tree {
     /// Gives all memory back, extent by extent; the scope may end between two.
     pub(crate) fn release(self, arena: &mut Arena) -> Result<(), Damaged> {
         pages::release_all(arena, self.place)
+    }
+
+    /// Keeps as many pages for one more change as the insertion of a value needs at most, whatever
+    /// others do before it: [`let_go`](Self::let_go) of them before that change. Also makes room for
+    /// its before-images, if it happens in the scope at hand. How many pages are kept.
+    pub(crate) fn hold(
+        &mut self,
+        arena: &mut Arena,
+        key_bytes: usize,
+        value_bytes: usize,
+    ) -> Result<u32, TreeError> {
+        let height = Head::read(arena, self.place)?.height as u32;
+        // One more level, by others, and a root above it.
+        let pages = height + 3 + value::chain_pages(key_bytes, value_bytes);
+        self.hold_pages(arena, pages)
+    }
+
+    /// Keeps some pages; how many.
+    pub(crate) fn hold_pages(&mut self, arena: &mut Arena, pages: u32) -> Result<u32, TreeError> {
+        pages::reserve(arena, self.place, pages)?;
+        self.place.held += pages;
+        Ok(pages)
+    }
+
+    /// Lets go of pages that were kept.
+    pub(crate) fn let_go(&mut self, pages: u32) {
+        debug_assert!(pages <= self.place.held);
+        self.place.held = self.place.held.saturating_sub(pages);
     }
 
     /// Notes that the arena has taken changes back: cursors find their places anew.

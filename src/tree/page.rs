@@ -33,8 +33,8 @@ use std::ops::Range;
 use super::error::Damaged;
 use super::parts::Parts;
 use super::slot::{
-    BRANCH_HEAD, BRANCH_HEAD_AT, BRANCH_SLOT, LEAF_HEAD_AT, LEAF_SLOT, Shape, Slot, branch_head,
-    leaf_head, print,
+    BRANCH_HEAD, BRANCH_HEAD_AT, BRANCH_SLOT, LEAF_HEAD_AT, LEAF_SLOT, LeafSlot, Shape, Slot,
+    branch_head, leaf_head, print,
 };
 use super::space::{self, Bytes};
 use crate::arena::Arena;
@@ -83,12 +83,28 @@ pub(super) fn u16_at(bytes: &Bytes, at: usize) -> u16 {
 
 #[inline(always)]
 pub(super) fn u32_at(bytes: &Bytes, at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+    u32::from_le_bytes(chunk(bytes, at))
 }
 
 #[inline(always)]
 pub(super) fn u64_at(bytes: &Bytes, at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+    u64::from_le_bytes(chunk(bytes, at))
+}
+
+/// So many bytes of a page, in one check and one load.
+#[inline(always)]
+fn chunk<const N: usize>(bytes: &Bytes, at: usize) -> [u8; N] {
+    match bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        Some(chunk) => *chunk,
+        None => beyond(at),
+    }
+}
+
+/// Offsets are checked when they are read.
+#[cold]
+#[inline(never)]
+fn beyond(at: usize) -> ! {
+    panic!("byte {at} is beyond the page")
 }
 
 /// The first word of a header.
@@ -266,6 +282,14 @@ impl<'a> View<'a> {
     pub(super) fn slot(&self, index: usize) -> Slot {
         debug_assert!(index < self.counts.count);
         Slot::from_u32(u32_at(self.bytes, self.slot_at(index)))
+    }
+
+    /// Some slots of a leaf.
+    #[inline(always)]
+    pub(super) fn leaf_slots(&self, from: usize, to: usize) -> impl Iterator<Item = LeafSlot> {
+        let range = self.slot_at(from.min(to))..self.slot_at(to);
+        let (slots, _) = self.bytes[range].as_chunks();
+        slots.iter().map(|slot| LeafSlot::of(*slot))
     }
 
     /// The head of an entry, in either kind of page its bytes from the highest on.

@@ -121,7 +121,12 @@ impl<'a> Header<'a> {
 pub(super) fn create(arena: &mut Arena, name: TreeName) -> Result<Place, TreeError> {
     let head = space::take(arena, EXTENT_PAGES_MIN, name, 0)?;
     let stamp = name.stamp();
-    let place = Place { head, name, stamp };
+    let place = Place {
+        head,
+        name,
+        stamp,
+        held: 0,
+    };
     write_extent(arena, place, head, EXTENT_PAGES_MIN, 0)?;
     let numbers = [
         MAGIC,
@@ -171,6 +176,7 @@ fn write_extent(
 /// Sees to it that so many pages can be allocated. If it fails, nothing has changed.
 #[inline]
 pub(super) fn reserve(arena: &mut Arena, place: Place, pages: u32) -> Result<(), TreeError> {
+    let pages = pages.saturating_add(place.held);
     if Head::read(arena, place)?.free >= pages {
         return Ok(());
     }
@@ -298,7 +304,7 @@ fn release_empty(arena: &mut Arena, place: Place) -> Result<(), Damaged> {
         .pages
         .saturating_sub(head.free)
         .saturating_sub(head.extents);
-    let spare = in_use.clamp(1, SPARE_PAGES);
+    let spare = in_use.clamp(1, SPARE_PAGES).max(place.held);
     let mut next = head.first;
     for _ in 0..EXTENTS_SEARCHED {
         if next == NONE {

@@ -105,13 +105,16 @@ impl View<'_> {
     /// The entries of a leaf that may have this key, to judge by what is in slots.
     #[inline(always)]
     fn alike(&self, start: Start, suffix: &[u8], tail: &[u8]) -> impl Iterator<Item = usize> {
-        let head = self.head_of(suffix);
+        let head = self.head_of(suffix) >> 32;
         // Longer keys than can be have no likeness that any slot has.
         let likeness = suffix.len() as u32 | print(tail) << KEY_BITS;
         let is_possible = suffix.len() < 1 << KEY_BITS;
-        (usize::from(start.index)..self.counts.count)
-            .take_while(move |&index| is_possible && self.head(index) == head)
-            .filter(move |&index| self.slot(index).likeness() == likeness)
+        let slots = self.leaf_slots(usize::from(start.index), self.counts.count);
+        (usize::from(start.index)..)
+            .zip(slots)
+            .take_while(move |(_, slot)| is_possible && slot.head() == head)
+            .filter(move |(_, slot)| slot.slot().likeness() == likeness)
+            .map(|(index, _)| index)
     }
 
     /// Starts reading the cell of the entry of a leaf that may have this key; the search goes on there.

@@ -65,6 +65,27 @@ impl Slot {
     }
 }
 
+/// A slot of a leaf, with its head.
+#[derive(Clone, Copy)]
+pub(super) struct LeafSlot(u64);
+
+impl LeafSlot {
+    #[inline(always)]
+    pub(super) fn of(bytes: [u8; LEAF_SLOT]) -> Self {
+        Self(u64::from_le_bytes(bytes))
+    }
+
+    #[inline(always)]
+    pub(super) fn slot(self) -> Slot {
+        Slot(self.0 as u32)
+    }
+
+    #[inline(always)]
+    pub(super) fn head(self) -> u64 {
+        self.0 >> 32
+    }
+}
+
 /// A fingerprint of a key's tail: of its first and its last bytes.
 #[inline(always)]
 pub(super) fn print(tail: &[u8]) -> u32 {

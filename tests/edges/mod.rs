@@ -15,6 +15,7 @@ mod executor;
 mod flood;
 mod forgotten;
 mod forked;
+mod globals;
 mod golden;
 mod handle;
 mod idle;

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::contestants::{Choice, Contestant, Durability, Ran, Wanted};
+use self::contestants::{Choice, Contestant, Durability, Ran, Streams, Wanted};
 use self::input::Line;
 use self::oracle::Expected;
 use self::output::Cell;
@@ -69,6 +69,16 @@ pub struct Options {
     /// Seconds of an epoch of GT.M: its own default.
     #[arg(long, default_value_t = 300)]
     pub gtm_epoch_seconds: u64,
+    /// How the engine's streams run.
+    #[arg(long, value_enum, default_value_t = Streams::Resident)]
+    pub streams: Streams,
+    /// Shards of the engine; one a processor if not given.
+    #[arg(long)]
+    pub shards: Option<usize>,
+    /// Directory of the engine's database, which is made if it is not there. What a run that was cut
+    /// off has left there is taken as partial results.
+    #[arg(long)]
+    pub database: Option<PathBuf>,
     /// Folder for the directories of databases; that of the system for temporary files if not given.
     #[arg(long)]
     pub folder: Option<PathBuf>,
@@ -190,6 +200,9 @@ impl Options {
             epoch,
             gtm_epoch: Duration::from_secs(self.gtm_epoch_seconds),
             folder,
+            streams: self.streams,
+            shards: self.shards,
+            database: self.database.clone(),
         })
     }
 

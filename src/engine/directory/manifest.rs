@@ -15,7 +15,7 @@ use crate::arena::sync_directory;
 use crate::engine::TableSchema;
 use crate::error::OpenError;
 use crate::limits::SHARDS_MAX;
-use crate::table::{Kind, RecordSchema, Schema, Shape};
+use crate::table::{Kind, RecordSchema, Routing, Schema, Shape};
 
 const NAME: &str = "MANIFEST";
 pub(super) const NEW: &str = "MANIFEST.new";
@@ -102,6 +102,38 @@ enum ContentEntry {
         schema: RecordSchema,
         index_serials: Vec<u32>,
     },
+    Globals {
+        routing: RoutingEntry,
+    },
+}
+
+/// What decides the shard of a key.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RoutingEntry {
+    NameAndFirst,
+    Prefix(u16),
+    FullKey,
+}
+
+impl From<Routing> for RoutingEntry {
+    fn from(routing: Routing) -> Self {
+        match routing {
+            Routing::NameAndFirst => Self::NameAndFirst,
+            Routing::Prefix(subscripts) => Self::Prefix(subscripts),
+            Routing::FullKey => Self::FullKey,
+        }
+    }
+}
+
+impl From<RoutingEntry> for Routing {
+    fn from(entry: RoutingEntry) -> Self {
+        match entry {
+            RoutingEntry::NameAndFirst => Self::NameAndFirst,
+            RoutingEntry::Prefix(subscripts) => Self::Prefix(subscripts),
+            RoutingEntry::FullKey => Self::FullKey,
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -265,6 +297,9 @@ impl TableEntry {
                 schema: schema.clone(),
                 index_serials: table.index_serials.clone(),
             },
+            TableSchema::Globals(routing) => ContentEntry::Globals {
+                routing: (*routing).into(),
+            },
         };
         Self {
             name: table.name.clone(),
@@ -304,6 +339,7 @@ impl TableEntry {
                 }
                 (TableSchema::Records(schema), index_serials)
             }
+            ContentEntry::Globals { routing } => (TableSchema::Globals(routing.into()), Vec::new()),
         };
         Ok(StoredTable {
             name: self.name,

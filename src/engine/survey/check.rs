@@ -167,6 +167,7 @@ impl SurveyedShard {
                 ExtentKind::Segment => has_texts || shape.is_keyed(),
                 ExtentKind::Text => has_texts && entry.use_.owner == shape.serial,
                 ExtentKind::Links => has_texts && entry.use_.owner != shape.serial,
+                ExtentKind::Tree => matches!(schema, TableSchema::Globals(_)),
                 _ => false,
             };
             if !is_fit {

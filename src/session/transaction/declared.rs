@@ -576,8 +576,12 @@ impl Declared {
         match self.target {
             Target::Direct(id) => Some(id.shard_of(shards)),
             Target::Key(key) => Some(SurrogateId(key).shard_of(shards)),
-            // Records are not declared.
-            Target::New | Target::Reserved(_) | Target::Record { .. } => None,
+            // Records and globals are not declared.
+            Target::New
+            | Target::Reserved(_)
+            | Target::Record { .. }
+            | Target::Node { .. }
+            | Target::Subtree { .. } => None,
         }
     }
 

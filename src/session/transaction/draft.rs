@@ -36,6 +36,10 @@ impl Draft {
         }
     }
 
+    pub(super) fn isolation(&self) -> Isolation {
+        self.options.isolation
+    }
+
     pub(in crate::session) fn check_change(&self) -> Result<()> {
         if self.options.is_read_only {
             return Err(Error::ReadOnly);

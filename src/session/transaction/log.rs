@@ -7,6 +7,7 @@
 use hashbrown::HashMap;
 
 use super::Isolation;
+use super::nodes::Nodes;
 use crate::id::{DirectId, RowId, ShardIndex, SurrogateId, TableKey};
 use crate::shard::{Fetched, Sighting};
 use crate::transaction::mutant::{self, Mutant};
@@ -152,7 +153,11 @@ pub(in crate::session) struct Log {
     before: Vec<(usize, Now, usize)>,
     /// Places reserved for rows: which, and where.
     reserved: Vec<(TableKey, ShardIndex, DirectId)>,
+    pub(super) nodes: Nodes,
 }
+
+/// In the list of changes: one of a node of globals.
+const NODE: usize = usize::MAX;
 
 impl Log {
     /// The entry of a row.
@@ -314,6 +319,13 @@ impl Log {
         row.relied_on.extend_from_slice(relied_on);
     }
 
+    /// Notes changes of nodes of globals.
+    pub(super) fn note_nodes(&mut self, changes: usize) {
+        let change = || (NODE, Now::AsSeen, 0);
+        self.before
+            .extend(std::iter::repeat_with(change).take(changes));
+    }
+
     pub(in crate::session) fn moment(&self) -> usize {
         self.before.len()
     }
@@ -323,6 +335,10 @@ impl Log {
         while self.before.len() > moment
             && let Some((at, before, relied_on)) = self.before.pop()
         {
+            if at == NODE {
+                self.nodes.take_back();
+                continue;
+            }
             let row = &mut self.rows[at].1;
             row.now = before;
             row.relied_on.truncate(relied_on);
@@ -357,19 +373,21 @@ impl Log {
     }
 
     pub(super) fn has_changes(&self) -> bool {
-        self.rows.iter().any(|(_, row)| row.is_changed())
+        self.nodes.has_changes() || self.rows.iter().any(|(_, row)| row.is_changed())
     }
 
-    /// Whether a row that was looked for was not there.
+    /// Whether a row that was looked for was not there, or a node was read: either may have been
+    /// otherwise meanwhile, and be again as it was seen.
     pub(super) fn has_seen_absence(&self) -> bool {
-        self.rows.iter().any(|(_, row)| row.seen.is_none())
+        self.nodes.has_seen() || self.rows.iter().any(|(_, row)| row.seen.is_none())
     }
 
     /// Whether all that was read was so at one moment, and nothing was decided then that was not to be
     /// seen yet: one row, when nobody was about to change it.
     pub(super) fn is_of_one_moment(&self) -> bool {
         match &self.rows[..] {
-            [] => true,
+            [] => self.nodes.is_of_one_moment(),
+            [_] if self.nodes.has_seen() => false,
             [(_, row)] => row.is_settled || mutant::is(Mutant::LoneReadUnguarded),
             _ => false,
         }
@@ -377,6 +395,7 @@ impl Log {
 
     /// Adds what the transaction wants of each shard to a proposal, whose parts may stand already.
     pub(super) fn propose(&self, proposal: &mut Proposal, isolation: Isolation) {
+        self.nodes.propose(proposal, isolation);
         for (number, (name, row)) in self.rows.iter().enumerate() {
             if isolation == Isolation::ReadCommitted && !row.is_changed() {
                 continue;

@@ -7,7 +7,9 @@
 mod commit;
 mod declared;
 mod draft;
+mod globals;
 mod log;
+mod nodes;
 mod options;
 mod records;
 mod run;
@@ -26,6 +28,7 @@ pub(super) use commit::{Ending, Sent, ending_of, leased, let_go};
 pub use declared::{TransactionOutcome, Transactions};
 pub(super) use declared::{finish_all, start_all};
 pub(super) use draft::{Draft, Tries, cells_of, check_columns, deadline_of};
+pub use globals::TransactionGlobals;
 pub use options::{Isolation, TransactionOptions};
 pub use records::TransactionRecords;
 pub(super) use run::run;

@@ -39,6 +39,8 @@ impl Catalog {
                     match part {
                         Part::Rows(part) => part.shrink(&mut self.arena),
                         Part::Records(part) => part.shrink(&mut self.arena),
+                        // A tree gives extents back when pages are freed.
+                        Part::Globals(_) => {}
                     }
                 }
                 Compaction::Extents
@@ -70,6 +72,8 @@ impl Catalog {
                 let movable = match part {
                     Part::Rows(part) => part.movable(),
                     Part::Records(part) => part.movable(),
+                    // Pages of a tree are named by their places.
+                    Part::Globals(_) => Vec::new(),
                 };
                 extents.extend(movable.into_iter().map(|extent| (extent, at)));
             }
@@ -83,6 +87,7 @@ impl Catalog {
             let is_moved = match part {
                 Part::Rows(part) => part.sink(&mut self.arena, extent),
                 Part::Records(part) => part.sink(&mut self.arena, extent),
+                Part::Globals(_) => false,
             };
             if is_moved {
                 moved += extent.bytes as usize;

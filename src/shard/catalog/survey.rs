@@ -14,6 +14,7 @@ impl Catalog {
             let space = match &table.as_ref()?.1 {
                 Part::Rows(part) => part.space(),
                 Part::Records(part) => part.space(),
+                Part::Globals(part) => part.space(&self.arena),
             };
             Some((place, space))
         });
@@ -44,6 +45,7 @@ impl Catalog {
                 part.check(&self.arena, shard, shards, faults);
                 part.len()
             }
+            Some(Part::Globals(part)) => part.check(&self.arena, shards, faults),
         }
     }
 
@@ -51,7 +53,7 @@ impl Catalog {
     pub(crate) fn records_to_look_at(&self, key: TableKey) -> Option<(&RecordPart, &Arena)> {
         match self.part(key)? {
             Part::Records(part) => Some((part, &self.arena)),
-            Part::Rows(_) => None,
+            Part::Rows(_) | Part::Globals(_) => None,
         }
     }
 }

@@ -8,14 +8,16 @@
 use hashbrown::HashMap;
 
 use super::{
-    DECIDED, DELETE, HEAD_WORDS, OPERATION_WORDS, REPLACE, RESERVED, SET, SPOT_FOUND, SPOT_RESERVED,
+    DECIDED, DELETE, HEAD_WORDS, KILL, OPERATION_WORDS, REPLACE, RESERVED, SET, SET_NODE,
+    SPOT_FOUND, SPOT_NODE, SPOT_RESERVED,
 };
 use crate::arena::mutant::{self, Mutant};
 use crate::arena::{Arena, Entry, Extent, ExtentKind};
 use crate::id::{DirectId, ShardIndex};
+use crate::shard::nodes::kill;
 use crate::shard::{Shard, TableShape};
-use crate::table::{Dynamic, RecordPart, TablePart, Together};
-use crate::transaction::Ticket;
+use crate::table::{Dynamic, GlobalPart, RecordPart, TablePart, Together};
+use crate::transaction::{Ticket, node};
 
 /// The decisions of all shards: by the shard that decided and the ticket, a bit for each member that
 /// committed.
@@ -151,6 +153,8 @@ impl Shard {
             conclude_row(table, arena, operation, cells, is_committed)
         } else if let Some((table, arena)) = self.catalog.records_by_serial(serial) {
             conclude_record(table, arena, operation, cells, is_committed)
+        } else if let Some((globals, arena)) = self.catalog.globals_by_serial(serial) {
+            conclude_node(globals, arena, operation, cells, is_committed)?
         } else {
             Some(())
         };
@@ -292,6 +296,32 @@ fn conclude_record(
         _ => {}
     }
     Some(())
+}
+
+/// As [`conclude_row`], of a node of globals, or a subtree. Doing all of a part once more comes to the
+/// same.
+fn conclude_node(
+    globals: &mut GlobalPart,
+    arena: &mut Arena,
+    operation: &PreparedOperation,
+    cells: &[u64],
+    is_committed: bool,
+) -> Result<Option<()>, String> {
+    let PreparedOperation {
+        code, spot, start, ..
+    } = *operation;
+    if spot != SPOT_NODE || !is_committed || !matches!(code, SET_NODE | KILL) {
+        return Ok(Some(()));
+    }
+    let Some(node) = node::read(cells, start) else {
+        return Ok(None);
+    };
+    let done = if code == KILL {
+        kill(globals, arena, node)
+    } else {
+        globals.set(arena, node.key, node.value).map(drop)
+    };
+    done.map(Some).map_err(|error| error.to_string())
 }
 
 /// A prepared part, as it was read.

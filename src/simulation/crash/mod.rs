@@ -6,6 +6,7 @@
 
 mod chain;
 mod mutants;
+mod nodes;
 mod points;
 mod recovery;
 

@@ -15,6 +15,7 @@
 //! other store; and resident streams, by a [`Contestant`] of its own with a walk that waits for
 //! nothing, in the manner of [`walk`](crate::threeen1::walk).
 
+mod engine;
 mod gtm;
 mod lmdb;
 mod memory;
@@ -32,6 +33,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tempfile::TempDir;
 
+pub use self::engine::Streams;
 pub use self::memory::Memory;
 
 use crate::failure::Failure;
@@ -70,6 +72,8 @@ impl Durability {
 /// A contestant's name on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Choice {
+    /// The engine.
+    Ancile,
     /// `std` BTreeMap in a mutex.
     Memory,
     /// LMDB through heed.
@@ -86,7 +90,13 @@ pub enum Choice {
 
 impl Choice {
     /// Those that need nothing but this program.
-    pub const BUILT_IN: [Self; 4] = [Self::Memory, Self::Lmdb, Self::Redb, Self::Sqlite];
+    pub const BUILT_IN: [Self; 5] = [
+        Self::Ancile,
+        Self::Memory,
+        Self::Lmdb,
+        Self::Redb,
+        Self::Sqlite,
+    ];
 }
 
 /// How contestants are to be set up.
@@ -104,6 +114,12 @@ pub struct Wanted {
     pub gtm_epoch: Duration,
     /// Where directories are made.
     pub folder: PathBuf,
+    /// How the engine's streams run.
+    pub streams: Streams,
+    /// Shards of the engine; one a processor if not given.
+    pub shards: Option<usize>,
+    /// The engine's database, which may hold what a run that was cut off has left.
+    pub database: Option<PathBuf>,
 }
 
 impl Wanted {
@@ -207,6 +223,7 @@ impl<G: Globals> Contestant for Peer<G> {
 /// What keeps it from being made.
 pub fn open(choice: Choice, wanted: &Wanted) -> Result<Box<dyn Contestant>, Failure> {
     match choice {
+        Choice::Ancile => Ok(Box::new(engine::Ours::new(wanted)?)),
         Choice::Memory => {
             let setting = "in memory, in one mutex".to_owned();
             peer(

@@ -1,10 +1,12 @@
 //! What can go wrong, one enum a phase: [`OpenError`] before there is an engine, [`TableError`]
 //! while tables are made and opened, [`Error`] while they are used.
 
+mod backup;
 mod faults;
 
 use std::path::PathBuf;
 
+pub use backup::BackupError;
 pub(crate) use faults::Faults;
 
 use crate::collation::KeyError;
@@ -123,6 +125,14 @@ pub enum OpenError {
     /// The journals of the database could not be opened. They were not made worse.
     #[error("the database's journals could not be opened: {0}")]
     Recovery(String),
+    /// The database has mapped files and no journals, so there is nothing to go back by.
+    #[error(
+        "{} has mapped files (Durability::Process), and no journals: there is no past to look at or to go back to", path.display()
+    )]
+    NoJournals {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The durability that was asked for is not that of the database's files.
     #[error("{} has {stored}, and cannot be opened with {asked}: open it with {opens_with}, or dump it and load it anew", path.display())]
     OtherDurability {
@@ -174,6 +184,18 @@ pub enum TableError {
     Busy {
         /// The shard.
         shard: usize,
+    },
+    /// A record that is there has values that an ordered index has no room for.
+    #[error(
+        "a record's values of index {index:?} take {bytes} bytes: at most {limit} have a place in an ordered index"
+    )]
+    IndexedTooLong {
+        /// The index.
+        index: String,
+        /// Bytes that the values take.
+        bytes: usize,
+        /// Bytes that they may take.
+        limit: usize,
     },
     /// The record that gives new fields their values is none itself.
     #[error("the template for new fields cannot be written: {0}")]
@@ -274,7 +296,7 @@ pub enum Error {
     /// The disk has no room for another segment of the journal, so nothing is changed. Free some space
     /// there; writing goes on by itself then, and reading goes on all the time.
     #[error(
-        "the disk has no room for more of the journal: free some space there; writing goes on by itself then"
+        "the disk gives no room for more of the journal: see that its directory is there and free some space; writing goes on by itself then"
     )]
     JournalFull,
     /// The journal could not be written, and never will be by this process. Reading goes on. Close the
@@ -372,6 +394,26 @@ pub enum Error {
     /// The values of a key, or of an index, are not as many as its fields, or of other kinds.
     #[error("the values do not have the number and kinds of the fields that they are for")]
     KeyShape,
+    /// A range was asked for by an index that finds records by equal values only. Make it an
+    /// `ordered_index`.
+    #[error("index {name:?} has no order: records are found in ranges by an ordered_index")]
+    IndexUnordered {
+        /// The name.
+        name: String,
+    },
+    /// The values of a record take more bytes than an ordered index has room for; nothing has been
+    /// changed. Shorten them, or index other fields.
+    #[error(
+        "the values of index {index:?} take {bytes} bytes: at most {limit} have a place in an ordered index"
+    )]
+    IndexedTooLong {
+        /// The index.
+        index: String,
+        /// Bytes that the values take.
+        bytes: usize,
+        /// Bytes that they may take.
+        limit: usize,
+    },
     /// The table has no index of this name.
     #[error("there is no index named {name:?}")]
     IndexMissing {

@@ -33,7 +33,7 @@ pub mod internals;
 #[allow(
     dead_code,
     unused_imports,
-    reason = "going back in time, checks and extracts are to get their commands"
+    reason = "its tests drive parts of it that the engine does not need any more"
 )]
 mod journal;
 mod limits;
@@ -59,12 +59,14 @@ pub use collation::{
     Number, Subscript, Subscripts,
 };
 pub use engine::{
-    CheckReport, CheckedTable, Durability, Engine, EngineBuilder, Finding, HotId, HotRow, Progress,
-    Salvage, SalvageCount, SalvagedRow, ShardSpace, ShardStats, Stats, TableInfo, TableSchema,
-    TableSpace, Task, check, check_with,
+    BackedUp, CheckReport, CheckedTable, Durability, Engine, EngineBuilder, Finding, HotId, HotRow,
+    JournalPart, JournalRecord, JournalSpace, Journals, Progress, Reach, Recovered, Restored,
+    RolledBack, Salvage, SalvageCount, SalvagedRow, SealedEpoch, ShardSpace, ShardStats, Stats,
+    TableInfo, TableSchema, TableSpace, Task, backup, check, check_with, restore, restore_with,
 };
-pub use error::{ArenaFull, Error, OpenError, Result, TableError};
+pub use error::{ArenaFull, BackupError, Error, OpenError, Result, TableError};
 pub use id::{DirectId, RowId, ShardIndex, SurrogateId};
+pub use limits::INDEXED_BYTES_MAX;
 pub use session::{
     Acknowledge, AsyncSession, AsyncTransaction, GlobalVerbs, Isolation, Pipeline, RecordVerbs,
     Resident, Savepoint, Session, Ticket, Transaction, TransactionGlobals, TransactionOptions,
@@ -73,6 +75,6 @@ pub use session::{
 pub use shard::{Context, LocalGlobals, LocalRecords, OperationStats, Rows, TransactionStats};
 pub use table::{
     Batch, Cell, Column, Compared, Data, Dynamic, Field, FieldKind, FieldReader, FieldWriter,
-    Fixed, FromField, Globals, IndexKind, IndexSchema, Key, Kind, Outcome, Record, RecordSchema,
-    Records, Routing, Row, Schema, Table, Timestamp, ToField, Value, Width,
+    Fixed, FromField, Globals, IndexKind, IndexSchema, Key, KeyBounds, Kind, Outcome, Record,
+    RecordSchema, Records, Routing, Row, Schema, Table, Timestamp, ToField, Value, Width,
 };

@@ -31,6 +31,9 @@ pub(crate) const NAME_BYTES_MAX: usize = 255;
 /// Bytes of an encoded key of an ordered tree. GT.M has 1,019; two entries of such keys fit a page.
 pub(crate) const KEY_BYTES_MAX: usize = 2000;
 
+/// Bytes that the values of a record may take in an ordered index; the record's slot takes the rest.
+pub const INDEXED_BYTES_MAX: usize = KEY_BYTES_MAX - 4;
+
 /// Bytes of a value of an ordered tree.
 pub(crate) const VALUE_BYTES_MAX: usize = 16 << 20;
 
@@ -143,6 +146,10 @@ pub(crate) const GLOBALS_PER_GROUP: usize = 64;
 pub(crate) const SCAN_NODES_MIN: usize = if cfg!(test) { 2 } else { 64 };
 pub(crate) const SCAN_NODES_MAX: usize = if cfg!(test) { 8 } else { 4096 };
 pub(crate) const SCAN_BYTES: usize = 1 << 20;
+
+/// Records that a block of a scan by an ordered index has, the first one and, after doubling, at most.
+pub(crate) const RANGE_RECORDS_MIN: usize = if cfg!(test) { 2 } else { 64 };
+pub(crate) const RANGE_RECORDS_MAX: usize = if cfg!(test) { 8 } else { 512 };
 
 /// Slots whose records enter a new index before others have their turn.
 pub(crate) const BUILD_SLOTS: u32 = 4096;

@@ -37,6 +37,16 @@ enum Command {
     Check(command::check::Arguments),
     /// Write what is whole of a database that cannot be opened as text
     Salvage(command::salvage::Arguments),
+    /// Bring what a crash has left of a database with journals to its end
+    Recover(command::recover::Arguments),
+    /// Take a database with journals back in time
+    Rollback(command::rollback::Arguments),
+    /// Write what the journals of a database hold as text
+    Extract(command::extract::Arguments),
+    /// Copy a database with journals, also while a process has it open
+    Backup(command::backup::Arguments),
+    /// Make a database from a backup
+    Restore(command::restore::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +58,11 @@ fn main() -> ExitCode {
         Command::Load(arguments) => command::load::run(&arguments),
         Command::Check(arguments) => command::check::run(&arguments),
         Command::Salvage(arguments) => command::salvage::run(&arguments),
+        Command::Recover(arguments) => command::recover::run(&arguments),
+        Command::Rollback(arguments) => command::rollback::run(&arguments),
+        Command::Extract(arguments) => command::extract::run(&arguments),
+        Command::Backup(arguments) => command::backup::run(&arguments),
+        Command::Restore(arguments) => command::restore::run(&arguments),
     };
     match result {
         Ok(Done::Good) => ExitCode::SUCCESS,

@@ -17,6 +17,7 @@ pub mod durability;
 pub mod engine;
 pub mod failure;
 pub mod globals;
+pub mod indexes;
 pub mod latency;
 pub mod limit;
 pub mod line;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use ancile_benches::failure::Failure;
 use ancile_benches::{
-    completedb, durability, globals, latency, line, machine, memory, peers_bench, persist, sweep,
-    threeen1, transactions,
+    completedb, durability, globals, indexes, latency, line, machine, memory, peers_bench, persist,
+    sweep, threeen1, transactions,
 };
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -41,6 +41,8 @@ enum Bench {
     Threeen1(threeen1::Options),
     /// Rates of the ordered store's verbs, beside an ordered map and ordered stores.
     Globals(globals::Options),
+    /// What an index of each kind costs, and what it finds.
+    Indexes(indexes::Options),
     /// Bytes a row, and the longest insert while a table grows.
     Memory(memory::Options),
     /// Transactions over two shards, beside those that stay in one.
@@ -77,6 +79,7 @@ fn run(bench: Bench) -> Result<(), Failure> {
         Bench::PersistTurn(options) => persist::turn::run(&options),
         Bench::Threeen1(options) => threeen1::run(&options),
         Bench::Globals(options) => globals::run(&options),
+        Bench::Indexes(options) => indexes::run(&options),
         Bench::Memory(options) => memory::run(&options),
         Bench::Transactions(options) => transactions::run(&options),
         Bench::Durability(options) => durability::run(&options),

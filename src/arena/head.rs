@@ -78,6 +78,9 @@ const _: () = assert!(std::mem::offset_of!(Layout, state) == 64);
 const _: () = assert!(std::mem::offset_of!(Layout, undo_active) == 96);
 const _: () = assert!(std::mem::offset_of!(Layout, ledger) == 680);
 
+/// Bytes before the first extent.
+pub(crate) const HEAD_BYTES: u64 = Head::BYTES as u64;
+
 /// The head of a mapped arena. Its memory is read and written field by field, as other code holds
 /// addresses of its parts, too.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@
 use super::extents::Extent;
 use super::file::{Opened, extents_around};
 use super::head::{FORMAT_MAJOR, Head, Identity};
-use super::ledger::{ExtentKind, ExtentUse, Ledger};
+use super::ledger::{Entry, ExtentKind, ExtentUse, Ledger};
 use super::map::{Access, Map, MapError, MapOptions};
 use super::redo::{Redo, RedoStart};
 use super::survey::Surveyed;
@@ -137,6 +137,15 @@ impl JournaledArena {
         let (_, entries, _) = Ledger::read(&self.map, self.map.bytes() as u64)?;
         let entry = entries.iter().find(|entry| entry.use_.kind == kind);
         entry.map(|entry| self.text_at(entry.extent)).transpose()
+    }
+
+    /// The extents in use, and those of the ledger itself.
+    pub(crate) fn extents(&self) -> Result<(Vec<Entry>, Vec<Extent>), String> {
+        if self.is_new {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        let (_, entries, own) = Ledger::read(&self.map, self.map.bytes() as u64)?;
+        Ok((entries, own))
     }
 
     fn text_at(&self, extent: Extent) -> Result<String, String> {

@@ -52,7 +52,7 @@ use crate::limits::{PAGE_BYTES, SCOPE_BYTES_MIN};
 pub(crate) use extents::Extent;
 use extents::Extents;
 pub(crate) use file::{ArenaFile, FileError, is_in_memory, sync_directory};
-pub(crate) use head::{FORMAT, Identity};
+pub(crate) use head::{FORMAT, HEAD_BYTES, Identity};
 pub(crate) use heap::Heap;
 pub(crate) use journaled::{JournaledArena, LoadError};
 use ledger::Ledger;
@@ -340,6 +340,18 @@ impl Arena {
             log.debt = debt;
         }
         Ok(())
+    }
+
+    /// As [`prepare`](Self::prepare), beside what undoing the scope's operations may change.
+    #[inline]
+    pub(crate) fn prepare_beside(&mut self, bytes: usize) -> Result<(), ArenaFull> {
+        match &self.log {
+            None => Ok(()),
+            Some(log) => {
+                let bytes = log.debt + bytes;
+                self.prepare(bytes)
+            }
+        }
     }
 
     #[cold]

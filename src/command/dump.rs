@@ -27,7 +27,7 @@ letters is \"\".
 
 Schemas:
   {\"records\": {\"fields\": [{\"name\": NAME, \"kind\": KIND, \"optional\": BOOL}, ..], \"key\": [FIELD, ..], \
-\"indexes\": [{\"name\": NAME, \"kind\": \"hash\" or \"unique\", \"fields\": [FIELD, ..]}, ..]}}
+\"indexes\": [{\"name\": NAME, \"kind\": \"hash\", \"unique\" or \"ordered\", \"fields\": [FIELD, ..]}, ..]}}
   {\"rows\": {\"keyed\": BOOL, \"columns\": [{\"name\": NAME, \"kind\": KIND}, ..]}}
 Kinds are u64, i64, f64, timestamp, and, of records only, bool, text, bytes.
 

@@ -1,12 +1,18 @@
 //! One file a subcommand, and what they share.
 
+pub(crate) mod backup;
 pub(crate) mod check;
 pub(crate) mod dump;
+pub(crate) mod extract;
 mod format;
 pub(crate) mod load;
 mod progress;
+pub(crate) mod recover;
+pub(crate) mod restore;
+pub(crate) mod rollback;
 pub(crate) mod salvage;
 pub(crate) mod stat;
+mod time;
 pub(crate) mod topology;
 
 use std::io::{self, ErrorKind, Write};

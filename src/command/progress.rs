@@ -43,3 +43,9 @@ impl Drop for Progress {
         }
     }
 }
+
+/// So many bytes of how many.
+pub(super) fn bytes_of(done: u64, all: u64) -> String {
+    let share = (100 * done).checked_div(all).unwrap_or(0);
+    format!("{} of {} MiB, {share} %", done >> 20, all >> 20)
+}

@@ -3,17 +3,20 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use ancile::{Engine, ShardSpace, TableSpace};
+use ancile::{Engine, JournalSpace, Journals, OpenError, ShardSpace, TableSpace};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 
 use super::format::{Layout, SchemaEntry};
+use super::rollback::ReachEntry;
 use super::{Done, open_for_reading, print};
 
 const LONG: &str = "\
 Shows shards, format, tables with their schemas, rows, and the bytes of rows, texts and indexes; for \
-each shard the bytes of its file, in use and free; and warnings. The database is opened for reading \
+each shard the bytes of its files, in use and free; and warnings. Of databases with journals also: the \
+epochs that they can go back to, the last checkpoint of each shard, and the bytes of images, journals and \
+the past. The database is opened for reading \
 only, and nobody may have it open for changes meanwhile.
 
 Exit codes: 0 shown, 2 cannot.";
@@ -32,6 +35,9 @@ pub(crate) struct Arguments {
 struct Report {
     path: PathBuf,
     format: String,
+    /// What its files are: `mapped files` or `journals`.
+    durability: &'static str,
+    reach: Option<ReachEntry>,
     shards: Vec<Shard>,
     tables: Vec<Table>,
     warnings: Vec<String>,
@@ -43,6 +49,16 @@ struct Shard {
     file_bytes: u64,
     used_bytes: u64,
     free_bytes: u64,
+    journal: Option<Journal>,
+}
+
+#[derive(Serialize)]
+struct Journal {
+    checkpoint: u64,
+    checkpoint_epoch: u64,
+    image_bytes: u64,
+    journal_bytes: u64,
+    past_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -57,8 +73,16 @@ struct Table {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Done> {
+    let past = match Journals::read_only(&arguments.path) {
+        Ok(journals) => Some(Past {
+            reach: ReachEntry::new(&journals.reach()?, false),
+            space: journals.space()?,
+        }),
+        Err(OpenError::NoJournals { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
     let engine = open_for_reading(&arguments.path)?;
-    let report = Report::new(arguments.path.clone(), &engine)?;
+    let report = Report::new(arguments.path.clone(), &engine, past)?;
     let text = if arguments.json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
@@ -68,15 +92,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Done> {
     Ok(Done::Good)
 }
 
+/// What a database with journals is more.
+struct Past {
+    reach: ReachEntry,
+    space: Vec<JournalSpace>,
+}
+
 impl Report {
-    fn new(path: PathBuf, engine: &Engine) -> Result<Self> {
+    fn new(path: PathBuf, engine: &Engine, past: Option<Past>) -> Result<Self> {
         let space = engine.space()?;
         let layouts = Layout::of_engine(engine, &[])?;
         let (major, minor) = Engine::FORMAT;
         Ok(Self {
             path,
             format: format!("{major}.{minor}"),
-            shards: space.iter().map(Shard::new).collect(),
+            durability: match &past {
+                None => "mapped files",
+                Some(_) => "journals",
+            },
+            shards: space
+                .iter()
+                .map(|space| Shard::new(space, past.as_ref()))
+                .collect(),
+            reach: past.map(|past| past.reach),
             tables: layouts
                 .iter()
                 .map(|layout| Table::new(layout, &space))
@@ -87,12 +125,20 @@ impl Report {
 
     fn to_text(&self) -> String {
         let mut text = format!(
-            "{}: format {}, {} shards, {} tables\n\n",
+            "{}: format {}, {}, {} shards, {} tables\n",
             self.path.display(),
             self.format,
+            self.durability,
             self.shards.len(),
             self.tables.len()
         );
+        if let Some(reach) = &self.reach {
+            text += &format!(
+                "at the end of epoch {}; can go back to epoch {}\n",
+                reach.newest, reach.oldest
+            );
+        }
+        text += "\n";
         let line = |shard: &str, file: &str, used: &str, free: &str| {
             format!("{shard:>5}  {file:>10}  {used:>10}  {free:>10}\n")
         };
@@ -102,6 +148,7 @@ impl Report {
                 [shard.file_bytes, shard.used_bytes, shard.free_bytes].map(bytes);
             text += &line(&shard.shard.to_string(), &file, &used, &free);
         }
+        text += &self.journals();
         for table in &self.tables {
             table.write(&mut text);
         }
@@ -112,13 +159,52 @@ impl Report {
     }
 }
 
+impl Report {
+    /// A table of the journals, if there are any.
+    fn journals(&self) -> String {
+        let mut text = String::new();
+        for shard in &self.shards {
+            let Some(journal) = &shard.journal else {
+                continue;
+            };
+            if text.is_empty() {
+                text += "\nshard  checkpoint    of epoch       image     journal        past\n";
+            }
+            let [image, own, past] = [
+                journal.image_bytes,
+                journal.journal_bytes,
+                journal.past_bytes,
+            ]
+            .map(bytes);
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "{:>5}  {:>10}  {:>10}  {image:>10}  {own:>10}  {past:>10}",
+                shard.shard, journal.checkpoint, journal.checkpoint_epoch
+            );
+        }
+        text
+    }
+}
+
 impl Shard {
-    fn new(space: &ShardSpace) -> Self {
+    fn new(space: &ShardSpace, past: Option<&Past>) -> Self {
+        let journal = past.and_then(|past| past.space.get(space.shard));
+        let journal = journal.map(|space| Journal {
+            checkpoint: space.checkpoint,
+            checkpoint_epoch: space.checkpoint_epoch,
+            image_bytes: space.image_bytes,
+            journal_bytes: space.journal_bytes,
+            past_bytes: space.past_bytes,
+        });
+        let own =
+            |journal: &Journal| journal.image_bytes + journal.journal_bytes + journal.past_bytes;
         Self {
             shard: space.shard,
-            file_bytes: space.file_bytes.unwrap_or(0),
+            file_bytes: space.file_bytes.or(journal.as_ref().map(own)).unwrap_or(0),
             used_bytes: space.used_bytes,
             free_bytes: space.free_bytes,
+            journal,
         }
     }
 }

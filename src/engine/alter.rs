@@ -9,6 +9,8 @@
 //! where its slot is done already. It is in the manifest once it is whole.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use super::directory::StoredTable;
 use super::registry::{Registry, TableSchema};
@@ -17,7 +19,12 @@ use crate::error::{Error, TableError};
 use crate::id::TableKey;
 use crate::limits::BUILD_SLOTS;
 use crate::shard::{Content, TableShape};
-use crate::table::{IndexKind, IndexSchema, Record, RecordSchema, RecordShape, Records, Shape};
+use crate::table::{IndexSchema, Record, RecordSchema, RecordShape, Records, Shape};
+
+/// How often a moment without transactions under way is looked for in each shard, and how long others go
+/// on meanwhile.
+const BUSY_TRIES: u32 = 2_000;
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// How far a long change has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +39,10 @@ impl Engine {
     /// Gives a table of records the fields and indexes of another type, and tells how far it has come.
     ///
     /// Fields may be added at the end; in the records that are there they have the values that they have
-    /// in `template`. Hash indexes may be added and dropped; the key, the other fields and unique indexes
+    /// in `template`. Hash and ordered indexes may be added and dropped; the key, the other fields and unique indexes
     /// stay as they are. While an index is built others work on; a table that gets more fields is copied,
     /// each shard in one stop, and needs room for both. Old handles of a table that has more fields, or
-    /// fewer indexes, find nothing afterwards.
+    /// fewer indexes, find nothing afterwards. When a step fails, those before it stay.
     pub fn alter_records<R: Record>(
         &self,
         name: &str,
@@ -52,24 +59,12 @@ impl Engine {
             if let Some(difference) = schema.hindrance(&wanted) {
                 return Err(differs::<R>(name, &difference));
             }
-            let mut table = self.stored(name, key, schema);
-            let mut key = key;
-            for index in schema.indexes() {
-                if index.kind == IndexKind::Hash && !wanted.indexes().contains(index) {
-                    key = self.drop_index(key, &mut table, index)?;
-                }
-            }
-            if wanted.fields().len() > schema.fields().len() {
-                key = self.add_fields(key, &mut table, &wanted, template)?;
-            }
-            for index in wanted.indexes() {
-                if !schema.indexes().contains(index) {
-                    self.add_index(key, &mut table, index, &mut progress)?;
-                }
-            }
+            let mut altered = (key, self.stored(name, key, schema));
+            let done = self.take_steps(&mut altered, schema, &wanted, template, &mut progress);
             // The order of the indexes is the program's own.
-            Ok((key, table.schema.clone(), key))
-        })?;
+            let (key, table) = altered;
+            Ok((key, table.schema, done.map(|()| key)))
+        })??;
         let uniques = entry_tables(name, &wanted)
             .map(|(entries, _)| Ok(self.registry.find(&entries)?.0))
             .collect::<Result<Vec<TableKey>, TableError>>()?;
@@ -78,6 +73,36 @@ impl Engine {
             return Err(TableError::Missing(name.to_owned()));
         };
         Ok(Records::new(key, name, &schema, &uniques))
+    }
+
+    /// Takes one step after the other; those that are done are in `altered`.
+    fn take_steps<R: Record>(
+        &self,
+        altered: &mut (TableKey, StoredTable),
+        schema: &RecordSchema,
+        wanted: &RecordSchema,
+        template: &R,
+        progress: &mut impl FnMut(Progress),
+    ) -> Result<(), TableError> {
+        for index in schema.indexes() {
+            if index.kind.is_local() && !wanted.indexes().contains(index) {
+                let mut table = altered.1.clone();
+                *altered = (self.drop_index(altered.0, &mut table, index)?, table);
+            }
+        }
+        if wanted.fields().len() > schema.fields().len() {
+            let mut table = altered.1.clone();
+            *altered = (
+                self.add_fields(altered.0, &mut table, wanted, template)?,
+                table,
+            );
+        }
+        for index in wanted.indexes() {
+            if !schema.indexes().contains(index) {
+                self.add_index(altered.0, &mut altered.1, index, progress)?;
+            }
+        }
+        Ok(())
     }
 
     /// A table, as the manifest has it.
@@ -147,16 +172,12 @@ impl Engine {
         let number = schema.push_index(index.clone());
         table.index_serials.extend(serial);
         let shape = record_shape(table);
-        let added = Arc::clone(&shape);
-        let failed = self.each_shard(move |shard| {
-            let (part, arena) = shard.catalog.records(key)?;
-            part.add_index(arena, Arc::clone(&added))?;
-            part.end_scope(arena);
-            Ok(())
-        });
-        let built = failed.and_then(|_| self.build(key, progress));
+        let built = self
+            .begin_index(key, &shape)
+            .and_then(|()| self.build(key, progress))
+            .and_then(|()| self.note_altered(table));
         if built.is_ok() {
-            return self.note_altered(table);
+            return built;
         }
         if let TableSchema::Records(schema) = &mut table.schema {
             schema.remove_index(index);
@@ -173,13 +194,41 @@ impl Engine {
         built
     }
 
+    /// Adds the last index of a shape in every shard, without records, at a moment when nothing is
+    /// prepared there: what is, has not been measured for an index that is not there yet.
+    fn begin_index(&self, key: TableKey, shape: &Arc<RecordShape>) -> Result<(), TableError> {
+        let indexes = shape.index_serials.len();
+        let mut tries = 0;
+        loop {
+            let added = Arc::clone(shape);
+            let begun = self.each_shard(move |shard| {
+                let is_unclaimed = shard.is_unclaimed();
+                let (part, arena) = shard.catalog.records(key)?;
+                if part.indexes() == indexes {
+                    return Ok(());
+                }
+                if !is_unclaimed {
+                    return Err(Error::Conflict { tries: 1 });
+                }
+                part.add_index(arena, Arc::clone(&added))?;
+                part.end_scope(arena);
+                Ok(())
+            });
+            tries += 1;
+            match begun {
+                Err(TableError::Busy { .. }) if tries < BUSY_TRIES => thread::sleep(BUSY_PAUSE),
+                begun => return begun.map(drop),
+            }
+        }
+    }
+
     /// Builds the index that was added last, in every shard.
     fn build(&self, key: TableKey, progress: &mut impl FnMut(Progress)) -> Result<(), TableError> {
         let mut total = 0;
         loop {
             let left = self.each_shard(move |shard| {
                 let (part, arena) = shard.catalog.records(key)?;
-                Ok(part.build(arena, BUILD_SLOTS)?)
+                part.build(arena, BUILD_SLOTS)
             })?;
             let left: u64 = left.into_iter().map(u64::from).sum();
             total = total.max(left);
@@ -248,6 +297,15 @@ impl Engine {
                     Error::ArenaFull(full) => TableError::ArenaFull { shard, full },
                     Error::Conflict { .. } => TableError::Busy { shard },
                     Error::TableGone => TableError::Closed,
+                    Error::IndexedTooLong {
+                        index,
+                        bytes,
+                        limit,
+                    } => TableError::IndexedTooLong {
+                        index,
+                        bytes,
+                        limit,
+                    },
                     other => TableError::Storage(other.to_string()),
                 })
             })

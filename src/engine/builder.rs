@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ancile_topology::{Machine, Plan, Policy, Seat, Shards};
 
 use super::Engine;
+use super::backup::Control;
 use super::database::Contents;
 use super::directory::{Directory, Opening};
 use super::journaled::{JournalSettings, Recovered, WriterThread};
@@ -18,7 +19,7 @@ use crate::error::OpenError;
 use crate::fork::Home;
 use crate::limits::{
     ARENA_BYTES_MIN, BLOCK_OPERATIONS, BLOCK_OPERATIONS_MAX, JOURNAL_SEGMENT_BYTES_MAX,
-    JOURNAL_SEGMENT_BYTES_MIN, LANE_REQUESTS, LANE_REQUESTS_MAX, SHARDS_MAX,
+    JOURNAL_SEGMENT_BYTES_MIN, LANE_REQUESTS, LANE_REQUESTS_MAX, PAGE_BYTES, SHARDS_MAX,
 };
 use crate::session::{Acknowledge, Patience, Peers};
 use crate::shard::Mailbox;
@@ -168,7 +169,7 @@ impl EngineBuilder {
     }
 
     /// Bytes of each file of a shard's journal, which is written in full before it is used; two of them
-    /// are kept ready. Default: 16 MiB.
+    /// are kept ready; a multiple of 4,096. Default: 16 MiB.
     pub fn journal_segment_bytes(mut self, bytes: u64) -> Self {
         self.journal.sizes.segment_bytes = bytes;
         self
@@ -243,7 +244,7 @@ impl EngineBuilder {
         }
     }
 
-    fn with_directory(self, directory: Option<Directory>) -> Result<Engine, OpenError> {
+    pub(super) fn with_directory(self, directory: Option<Directory>) -> Result<Engine, OpenError> {
         check(
             "block_operations",
             self.block_operations,
@@ -295,13 +296,15 @@ impl EngineBuilder {
 
     fn check_journal(&self) -> Result<(), OpenError> {
         let value = self.journal.sizes.segment_bytes;
-        if (JOURNAL_SEGMENT_BYTES_MIN..=JOURNAL_SEGMENT_BYTES_MAX).contains(&value) {
+        if is_segment_length(value) {
             return Ok(());
         }
         Err(OpenError::Setting {
             name: "journal_segment_bytes",
             value,
-            bounds: format!("{JOURNAL_SEGMENT_BYTES_MIN} to {JOURNAL_SEGMENT_BYTES_MAX} bytes"),
+            bounds: format!(
+                "a multiple of 4096 from {JOURNAL_SEGMENT_BYTES_MIN} to {JOURNAL_SEGMENT_BYTES_MAX} bytes"
+            ),
         })
     }
 
@@ -347,6 +350,7 @@ impl EngineBuilder {
             interval: self.journal.rules.interval,
             registry: Registry::default(),
             directory,
+            control: None,
             machine,
             plan,
             patience,
@@ -375,8 +379,15 @@ impl EngineBuilder {
         {
             directory.complete()?;
         }
+        engine.control = engine.backup_source().ok().map(Control::start);
         Ok(engine)
     }
+}
+
+/// Whether the files of a journal may be so long.
+pub(super) fn is_segment_length(bytes: u64) -> bool {
+    (JOURNAL_SEGMENT_BYTES_MIN..=JOURNAL_SEGMENT_BYTES_MAX).contains(&bytes)
+        && bytes.is_multiple_of(PAGE_BYTES as u64)
 }
 
 /// How patient shards are that serve, and those whose resident work waits.

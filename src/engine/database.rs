@@ -53,9 +53,13 @@ impl Engine {
 
     /// What a user of the engine should know about where it lies: one sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        self.directory
+        let lies = self.directory.as_ref();
+        let lies = lies.map_or_else(Vec::new, Directory::warnings);
+        let asked = self
+            .control
             .as_ref()
-            .map_or_else(Vec::new, Directory::warnings)
+            .and_then(|control| control.as_ref().err());
+        lies.into_iter().chain(asked.cloned()).collect()
     }
 
     /// Waits until all that was acknowledged before is on the disk. A database that is not closed

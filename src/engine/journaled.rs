@@ -136,13 +136,19 @@ impl Recovered {
 }
 
 /// Takes the tables of the database from the memory of shard 0.
-fn read_tables(directory: &Directory, arenas: &[JournaledArena]) -> Result<(), OpenError> {
+pub(super) fn read_tables(
+    directory: &Directory,
+    arenas: &[JournaledArena],
+) -> Result<(), OpenError> {
     let noted = arenas
         .first()
         .map_or(Ok(None), |arena| arena.text(ExtentKind::Tables));
     let read = noted.and_then(|text| match text {
         Some(text) => directory.read_tables(&text),
-        None => Ok(()),
+        None => {
+            directory.forget_tables();
+            Ok(())
+        }
     });
     read.map_err(|reason| OpenError::Damaged {
         path: directory.journal_path(0),
@@ -172,7 +178,7 @@ pub(super) fn disks(
 }
 
 /// Loads the memory of all shards, at the same time.
-fn load(
+pub(super) fn load(
     recovery: &mut Recovery,
     maps: &[MapOptions],
     bytes: u64,
@@ -206,7 +212,7 @@ fn load(
 }
 
 /// A number that no other life of the database has.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::time::SystemTime::now())
 }
@@ -313,8 +319,10 @@ impl Engine {
         (loaded * PAGE_BYTES as u64, all * PAGE_BYTES as u64)
     }
 
-    /// The newest epoch that is on the disk, of a database with journals.
+    /// The newest epoch with changes that is on the disk, of a database with journals: what
+    /// [`Journals::roll_back`](crate::Journals::roll_back) goes back to, now or years later. Epochs in
+    /// which nothing is changed do not count.
     pub fn durable_epoch(&self) -> Option<u64> {
-        self.peers.epochs.as_deref().map(EpochClock::durable)
+        self.peers.epochs.as_deref().map(EpochClock::lasting)
     }
 }

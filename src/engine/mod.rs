@@ -1,11 +1,13 @@
 //! The engine: shards on their threads, the tables that they share, and the way in and out.
 
 mod alter;
+mod backup;
 mod builder;
 mod database;
 mod directory;
 mod globals;
 mod journaled;
+mod journals;
 mod registry;
 mod space;
 mod stats;
@@ -21,10 +23,15 @@ use std::time::Duration;
 use ancile_topology::{Machine, Plan, Report, ShardVerification, Verification};
 
 pub use alter::Progress;
+use backup::Control;
+pub use backup::{BackedUp, Restored, backup, restore, restore_with};
 pub use builder::{Durability, EngineBuilder};
 use directory::Directory;
 use directory::StoredTable;
 use journaled::WriterThread;
+pub use journals::{
+    JournalPart, JournalRecord, JournalSpace, Journals, Reach, Recovered, RolledBack, SealedEpoch,
+};
 use registry::Registry;
 pub use registry::{TableInfo, TableSchema};
 pub use space::{ShardSpace, TableSpace};
@@ -72,6 +79,8 @@ pub struct Engine {
     interval: Duration,
     registry: Registry,
     directory: Option<Directory>,
+    /// Where other processes ask for backups; or why they cannot.
+    control: Option<Result<Control, String>>,
     machine: Machine,
     plan: Plan,
     patience: Patience,
@@ -391,7 +400,11 @@ impl Engine {
         if self.peers.home.is_elsewhere() {
             // What a child has copied has no threads to wait for.
             std::mem::forget(std::mem::take(&mut self.threads));
+            self.control = None;
             return Err(Error::Forked);
+        }
+        if let Some(Ok(control)) = self.control.take() {
+            control.stop();
         }
         for mailbox in &self.peers.mailboxes {
             mailbox.send(Command::Close);

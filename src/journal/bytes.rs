@@ -15,6 +15,23 @@ pub(super) fn checksum(seed: u64, parts: &[&[u8]]) -> u64 {
     digest.finalize()
 }
 
+/// The checksum of a file's bytes, piece by piece.
+pub(crate) struct RunningSum(Digest);
+
+impl RunningSum {
+    pub(crate) fn new() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc64Nvme))
+    }
+
+    pub(crate) fn update(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    pub(crate) fn finish(self) -> u64 {
+        self.0.finalize()
+    }
+}
+
 /// The number in the eight bytes from `at`; a range that does not exist reads as zero.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let field = bytes.get(at..).and_then(|bytes| bytes.first_chunk());

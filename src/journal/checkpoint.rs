@@ -266,9 +266,8 @@ impl Checkpoints {
         self.phase = Phase::Idle;
     }
 
-    /// Says that the files were closed behind a checkpoint that holds everything.
-    pub(crate) fn close(&mut self) -> Result<(), CheckpointError> {
-        self.cancel();
+    /// Sees to it that the image is what the superblock says, while no checkpoint is under way.
+    pub(crate) fn settle(&mut self) -> Result<(), CheckpointError> {
         if let Some(reason) = &self.undecided {
             let reason = reason.clone();
             return Err(CheckpointError::Undecided { reason });
@@ -276,6 +275,13 @@ impl Checkpoints {
         if self.is_torn {
             self.bring_back()?;
         }
+        Ok(())
+    }
+
+    /// Says that the files were closed behind a checkpoint that holds everything.
+    pub(crate) fn close(&mut self) -> Result<(), CheckpointError> {
+        self.cancel();
+        self.settle()?;
         let state = State::Clean;
         let newest = *self.superblocks.newest();
         Ok(self.superblocks.write(Superblock { state, ..newest })?)

@@ -28,6 +28,8 @@ pub(crate) struct EpochClock {
     durable: CachePadded<AtomicU64>,
     /// The newest durable epoch that shards have sealed: one without changes leaves no trace.
     sealed: AtomicU64,
+    /// The epoch before the first one of this life.
+    before: u64,
     /// The newest epoch that somebody waits for.
     wanted: CachePadded<AtomicU64>,
     unsealed: Box<[CachePadded<AtomicBool>]>,
@@ -62,6 +64,7 @@ impl EpochClock {
             open: padded(open),
             durable: padded(open - 1),
             sealed: AtomicU64::new(0),
+            before: open - 1,
             wanted: padded(0),
             unsealed: (0..shards).map(|_| CachePadded::default()).collect(),
             waiters: Mutex::default(),
@@ -110,6 +113,12 @@ impl EpochClock {
     /// The newest durable epoch that shards have sealed in this life; 0 if there is none.
     pub(crate) fn sealed(&self) -> u64 {
         self.sealed.load(Ordering::Acquire)
+    }
+
+    /// The newest durable epoch whose number no later life has: the numbers of those without changes,
+    /// which leave no trace, are given out again.
+    pub(crate) fn lasting(&self) -> u64 {
+        self.sealed().max(self.before)
     }
 
     /// The newest epoch that somebody waits for.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::block::{Entry, Tag};
+use super::block::{Entry, Record, Tag};
 use super::cut::is_void;
 use super::disk::Disk;
 use super::error::RecoveryError;
@@ -26,6 +26,19 @@ pub(crate) struct Extracted {
     pub(crate) bytes: Vec<u8>,
     /// What it belongs to.
     pub(crate) tag: Tag,
+}
+
+impl Extracted {
+    /// The record, as others are.
+    pub(crate) fn as_record(&self) -> Record<'_> {
+        Record {
+            epoch: self.epoch,
+            is_first: self.is_first,
+            offset: self.offset,
+            bytes: &self.bytes,
+            tag: self.tag,
+        }
+    }
 }
 
 /// The records of a range of epochs, in order, from the oldest segment that is kept. Nothing is

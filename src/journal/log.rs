@@ -277,6 +277,11 @@ impl Log {
         self.end
     }
 
+    /// Behind the last block that is durable.
+    pub(crate) fn durable(&self) -> Position {
+        self.durable
+    }
+
     /// Bytes of blocks that there is room for, counted from the start. Each block may waste as much
     /// of a segment's end as it is long.
     fn room(&self) -> u64 {

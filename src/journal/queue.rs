@@ -5,8 +5,9 @@
 //! and come back empty, and a shard that has handed over too many stops taking requests until some
 //! have ([`Staging::waiting_bytes`](super::staging::Staging::waiting_bytes)).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 
 use crossbeam_queue::SegQueue;
 
@@ -14,6 +15,7 @@ use super::block::{Block, Seal};
 use super::clock::EpochClock;
 use super::image::Page;
 use super::staging::{Mark, Report};
+use super::superblock::Position;
 
 /// What a shard tells the writer.
 pub(crate) enum ToWriter {
@@ -34,6 +36,16 @@ pub(crate) enum ToWriter {
     /// The shard has failed, and answers nothing any more.
     Failed(String),
 }
+
+/// What others than shards ask of the writer.
+pub(crate) enum Order {
+    /// Begin no checkpoints as long as there is the halt, and tell how far each shard's journal goes at a
+    /// moment between two epochs.
+    Halt(Weak<Halt>, Sender<Result<Vec<Position>, String>>),
+}
+
+/// As long as somebody has it, no checkpoint is begun.
+pub(crate) struct Halt(());
 
 /// What the writer tells a shard.
 pub(crate) enum ToShard {
@@ -56,6 +68,7 @@ pub(crate) enum ToShard {
 /// The writer, as the shards see it.
 pub(crate) struct WriterQueue {
     queue: SegQueue<(usize, ToWriter)>,
+    orders: SegQueue<Order>,
     /// Pages of images that were loaded, and that have to be.
     loaded: AtomicU64,
     unloaded: AtomicU64,
@@ -66,6 +79,7 @@ impl WriterQueue {
     pub(crate) fn new(clock: Arc<EpochClock>) -> Self {
         Self {
             queue: SegQueue::new(),
+            orders: SegQueue::new(),
             loaded: AtomicU64::new(0),
             unloaded: AtomicU64::new(0),
             clock,
@@ -78,13 +92,27 @@ impl WriterQueue {
         self.clock.bell.ring();
     }
 
+    /// Asks for a time without checkpoints, which begins with the answer and ends with the value.
+    pub(crate) fn halt(&self) -> (Arc<Halt>, Receiver<Result<Vec<Position>, String>>) {
+        let (sender, receiver) = channel();
+        let halt = Arc::new(Halt(()));
+        self.orders.push(Order::Halt(Arc::downgrade(&halt), sender));
+        self.clock.bell.ring();
+        (halt, receiver)
+    }
+
+    /// The writer: takes what was asked first.
+    pub(crate) fn take_order(&self) -> Option<Order> {
+        self.orders.pop()
+    }
+
     /// The writer: takes what was told first.
     pub(crate) fn take(&self) -> Option<(usize, ToWriter)> {
         self.queue.pop()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.queue.is_empty() && self.orders.is_empty()
     }
 
     /// Notes that so many more pages of images have to be loaded, or were.

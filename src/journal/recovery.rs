@@ -120,6 +120,12 @@ impl Recovery {
         self.cut.epoch
     }
 
+    /// Loads no more than the epochs up to this one, where a checkpoint does not hold more already. Only
+    /// for looking.
+    pub(crate) fn stop_at(&mut self, epoch: u64) {
+        self.cut.epoch = self.cut.epoch.min(epoch);
+    }
+
     /// What loads one shard's memory.
     pub(crate) fn loader(&mut self, shard: usize) -> Loader<'_> {
         let (cut, voids) = (self.cut.epoch, &self.voids);
@@ -198,9 +204,13 @@ impl Loader<'_> {
         self.found.superblocks.newest()
     }
 
-    /// Pages that the image may have.
+    /// Pages that the image may have. Before the first checkpoint, or back there, it has none, whatever a
+    /// later one has left in the file.
     pub(crate) fn image_pages(&self) -> Result<u64, RecoveryError> {
-        Ok(self.found.image.page_count()?)
+        match self.superblock().checkpoint {
+            0 => Ok(0),
+            _ => Ok(self.found.image.page_count()?),
+        }
     }
 
     /// The image as a file of the system, if it is one: to be mapped, and read as it is touched. What
@@ -223,7 +233,7 @@ impl Loader<'_> {
 
     /// Whether the image is as the checkpoint has left it.
     pub(crate) fn is_image_whole(&self) -> bool {
-        self.found.interrupted.is_none()
+        self.found.interrupted.is_none() || self.superblock().checkpoint == 0
     }
 
     /// Reads pages of the checkpoint from `first` on, and compares them with their sums, unless an
@@ -277,6 +287,15 @@ impl Loader<'_> {
             return Err(reader.damaged("the journal went on from here before"));
         }
         Ok(())
+    }
+}
+
+/// Bytes of the segments that a shard's journal was last written in, if that one is there.
+pub(crate) fn segment_bytes(disk: &dyn Disk) -> Result<Option<u64>, RecoveryError> {
+    let superblocks = Superblocks::open(disk)?;
+    match disk.open(&segment::name(superblocks.newest().segment)) {
+        Err(error) if error.is_not_found() => Ok(None),
+        opened => Ok(Some(opened?.bytes()?)),
     }
 }
 

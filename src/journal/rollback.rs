@@ -32,9 +32,19 @@ impl Recovery {
     }
 
     /// Goes back to the end of `epoch` in all shards. `lost` gets all records that this takes back,
-    /// with their shards; if it fails nothing was done. It must have made them durable when it
-    /// returns from the last one, for a rollback that was interrupted goes on without it.
+    /// with their shards; if it fails nothing was done.
     pub(crate) fn rollback(
+        &mut self,
+        epoch: u64,
+        lost: impl FnMut(usize, &Record<'_>) -> Result<(), String>,
+    ) -> Result<(), RecoveryError> {
+        self.put_aside(epoch, lost)?;
+        self.turn_back(epoch)
+    }
+
+    /// Reads all that is needed to go back to the end of `epoch`, and gives all records that this would
+    /// take back, with their shards. Nothing is done yet.
+    pub(crate) fn put_aside(
         &mut self,
         epoch: u64,
         mut lost: impl FnMut(usize, &Record<'_>) -> Result<(), String>,
@@ -59,6 +69,12 @@ impl Recovery {
                 taken.map_err(RecoveryError::Sink)
             })?;
         }
+        Ok(())
+    }
+
+    /// Goes back to the end of `epoch`, for which everything was found whole. What was put aside must be
+    /// durable by now: a rollback that is interrupted is gone on with, and asks nobody.
+    pub(crate) fn turn_back(&mut self, epoch: u64) -> Result<(), RecoveryError> {
         for found in &mut self.shards {
             let newest = *found.superblocks.newest();
             let state = State::Rollback(epoch);

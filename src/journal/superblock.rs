@@ -268,7 +268,8 @@ impl Superblocks {
     }
 }
 
-fn put_slot(file: &mut dyn DiskFile, slot: &Superblock) -> Result<(), DiskError> {
+/// Writes a slot where its turn is.
+pub(super) fn put_slot(file: &mut dyn DiskFile, slot: &Superblock) -> Result<(), DiskError> {
     let turn = if is(Mutant::SingleSlot) {
         0
     } else {

@@ -1,6 +1,8 @@
 //! Records, as sessions and residents use them: images are grouped by shard, travel there together,
 //! and what is found comes back as images.
 
+mod range;
+
 use std::ops::ControlFlow;
 
 use super::call::{call, call_each};
@@ -382,7 +384,7 @@ impl<'s, S: Verbs, R: Record> RecordVerbs<'s, S, R> {
             let words = vec![words; self.shards];
             let found = self.at_each(&words, Reach::Reads, |local, words| {
                 let mut found = Vec::new();
-                local.find_all(index, words, &mut found);
+                local.find_all(index, words, &mut found)?;
                 Ok(found)
             })?;
             for (_, found) in found {

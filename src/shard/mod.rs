@@ -56,7 +56,7 @@ pub(crate) use nodes::NodeSighting;
 pub(crate) use outbox::{Outbox, Relay};
 pub(crate) use parcel::Parcel;
 pub use records::LocalRecords;
-pub(crate) use records::{Local, split};
+pub(crate) use records::{Local, Ranked, split};
 pub(crate) use request::{BlockLayout, BlockMemory, Call, Request};
 pub use rows::Rows;
 pub(crate) use rows::check_lengths;

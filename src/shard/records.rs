@@ -1,5 +1,7 @@
 //! The records of a table in the shard at hand, with no hop.
 
+mod range;
+
 use crate::arena::Arena;
 use crate::error::{Error, Result};
 use crate::id::{ShardIndex, shard_of};
@@ -9,6 +11,7 @@ use crate::table::{
     write_wanted,
 };
 use crate::transaction::UndoLog;
+pub(crate) use range::Ranked;
 
 /// A table's records in one shard, for code that runs there.
 ///
@@ -90,7 +93,8 @@ impl<'a> Local<'a> {
     }
 
     fn check_writable(&self) -> Result<()> {
-        self.arena.check_writable()
+        self.arena.check_writable()?;
+        self.part.check_sound()
     }
 
     /// The hash of an image's key, which must belong to this shard.
@@ -148,7 +152,9 @@ impl<'a> Local<'a> {
         let Some(place) = self.find(wanted) else {
             return Ok(false);
         };
-        with_images!(self, |images| self.part.delete(self.arena, place, images));
+        with_images!(self, |images| self
+            .part
+            .delete_undoably(self.arena, place, images))?;
         Ok(true)
     }
 
@@ -250,15 +256,21 @@ impl<'a> Local<'a> {
     }
 
     /// Writes, for each image with an index's fields, how many records have them, and their images.
-    pub(crate) fn find_all(&mut self, index: usize, words: &[u64], found: &mut Vec<u64>) {
+    pub(crate) fn find_all(
+        &mut self,
+        index: usize,
+        words: &[u64],
+        found: &mut Vec<u64>,
+    ) -> Result<()> {
         for wanted in split(words) {
             let at = found.len();
             found.push(0);
-            for place in self.part.find_by(self.arena, index, &wanted) {
+            for place in self.part.find_by(self.arena, index, &wanted)? {
                 found[at] += 1;
                 self.read(place, found);
             }
         }
+        Ok(())
     }
 
     /// Writes the images of records in a range of slots, until they are many words; where to go on,
@@ -403,7 +415,7 @@ impl<'a, R: Record> LocalRecords<'a, R> {
             return Ok(Vec::new());
         };
         let Local { part, arena, .. } = &self.inner;
-        part.find_by(arena, index, &wanted)
+        part.find_by(arena, index, &wanted)?
             .map(|place| codec.load(part.values(arena, place)))
             .collect()
     }
@@ -417,7 +429,7 @@ impl<'a, R: Record> LocalRecords<'a, R> {
 
     /// Bytes of this table's records with their texts, and of its indexes, in this shard.
     pub fn bytes(&self) -> (u64, u64) {
-        let space = self.inner.part.space();
+        let space = self.inner.part.space(self.inner.arena);
         (space.row_bytes + space.text_bytes, space.index_bytes)
     }
 

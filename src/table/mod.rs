@@ -43,18 +43,18 @@ pub use global::{Data, Globals, Routing};
 pub(crate) use global::{Direction, GlobalLog, GlobalPart, Span, Strings, key_hash, siblings};
 pub use handle::Table;
 pub(crate) use record::{
-    Codec, Entries, Image, IndexPlace, RecordPart, RecordShape, Shape, are_equal, hash_of,
+    Codec, Entries, Image, IndexPlace, KeySpan, RecordPart, RecordShape, Shape, are_equal, hash_of,
     salvage_records, write_row, write_wanted,
 };
 pub use record::{
-    Field, FieldKind, FieldReader, FieldWriter, FromField, IndexKind, IndexSchema, Key, Record,
-    RecordSchema, Records, ToField, Value,
+    Field, FieldKind, FieldReader, FieldWriter, FromField, IndexKind, IndexSchema, Key, KeyBounds,
+    Record, RecordSchema, Records, ToField, Value,
 };
 pub use row::{Cell, Row};
 pub(crate) use schema::check_name;
 pub use schema::{Column, Kind, Schema, Timestamp};
-pub(crate) use slots::Place;
 use slots::Slots;
+pub(crate) use slots::{Place, slot_at};
 pub(crate) use stored::PartName;
 use stored::Stored;
 pub use width::{Dynamic, Fixed, Width};

@@ -162,6 +162,10 @@ impl Slots {
         self.slab_shift
     }
 
+    pub(super) fn shard(&self) -> ShardIndex {
+        usize::from(self.shard)
+    }
+
     /// The serial of the table.
     pub(super) fn owner(&self) -> u32 {
         self.owner
@@ -589,6 +593,14 @@ impl Slots {
 
 /// The distance from row to row. Wide rows are padded to a multiple of 16 bytes, so that fewer of
 /// them reach into one more cache line than they must; narrow ones would lose more by growing.
+/// The slot that a byte of a slab belongs to, in a table of such rows.
+pub(crate) fn slot_at(columns: usize, keyed: bool, slab: u32, byte: u64) -> u64 {
+    let key_bytes = if keyed { KEY_BYTES } else { 0 };
+    let stride = stride(HEADER_BYTES + key_bytes + columns * 8);
+    let slab_shift = (SLAB_BYTES_MAX / stride).ilog2();
+    (u64::from(slab) << slab_shift) + byte / stride as u64
+}
+
 fn stride(bytes: usize) -> usize {
     if bytes >= PADDED_BYTES_MIN {
         bytes.next_multiple_of(16)

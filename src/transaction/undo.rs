@@ -42,6 +42,14 @@ impl Changed<'_> {
         }
     }
 
+    fn end_undo(&mut self) {
+        match self {
+            Self::Rows(_) => {}
+            Self::Records(part) => part.end_undo(),
+            Self::Globals(globals) => globals.end_undo(),
+        }
+    }
+
     fn undo_insert(&mut self, arena: &mut Arena, slot: u32) {
         match self {
             Self::Rows(part) => part.undo_insert(arena, slot),
@@ -163,11 +171,15 @@ impl UndoLog {
         self.clear();
     }
 
-    /// Lets go of the pages that were kept for putting nodes back.
+    /// Lets go of the pages that were kept for putting nodes and entries of indexes back.
     fn let_pages_go(&self, tables: &mut impl Tables) {
-        for table in self.globals.tables() {
-            if let Some((Changed::Globals(globals), _)) = tables.changed(table) {
-                globals.end_undo();
+        let mut last = None;
+        let records = self.entries.iter().map(|entry| entry.table);
+        for table in self.globals.tables().chain(records) {
+            if last.replace(table) != Some(table)
+                && let Some((mut changed, _)) = tables.changed(table)
+            {
+                changed.end_undo();
             }
         }
     }

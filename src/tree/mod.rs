@@ -157,6 +157,12 @@ impl Tree {
         Ok(pages)
     }
 
+    /// Before-images that removing one key and adding another one, both without long values, may need.
+    pub(crate) fn change_bytes(&self, arena: &Arena) -> usize {
+        let height = Head::read(arena, self.place).map_or(page::HEIGHT_MAX, |head| head.height);
+        space::log_bytes(2 * height + 2, 0, height)
+    }
+
     /// Lets go of pages that were kept.
     pub(crate) fn let_go(&mut self, pages: u32) {
         debug_assert!(pages <= self.place.held);

@@ -47,10 +47,18 @@ pub(super) struct Lane {
     /// The disk has refused to give more room.
     is_full: bool,
     /// When to try again what the disk has refused, in microseconds.
-    retry: Option<u64>,
+    retries: [Option<u64>; 3],
     /// The shard changes nothing any more.
     pub(super) is_ended: bool,
     end: End,
+}
+
+/// What the disk may refuse: while one waits, the others go on.
+#[derive(Clone, Copy)]
+enum Work {
+    Journal,
+    Spare,
+    Image,
 }
 
 enum Phase {
@@ -113,7 +121,7 @@ impl Lane {
             },
             failed: None,
             is_full: false,
-            retry: None,
+            retries: [None; 3],
             is_ended: false,
             end: End::NotYet,
         }
@@ -121,7 +129,7 @@ impl Lane {
 
     /// When to look again.
     pub(super) fn retry(&self) -> Option<u64> {
-        self.retry
+        self.retries.iter().flatten().min().copied()
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -136,24 +144,25 @@ impl Lane {
         self.log.push(block);
     }
 
-    fn may_try(&mut self, now: u64) -> bool {
-        match self.retry {
-            Some(retry) if now < retry => false,
+    fn may_try(&mut self, work: Work, now: u64) -> bool {
+        let retry = &mut self.retries[work as usize];
+        match *retry {
+            Some(time) if now < time => false,
             _ => {
-                self.retry = None;
+                *retry = None;
                 true
             }
         }
     }
 
-    fn refused(&mut self, now: u64) {
-        self.retry = Some(now + RETRY.as_micros() as u64);
+    fn refused(&mut self, work: Work, now: u64) {
+        self.retries[work as usize] = Some(now + RETRY.as_micros() as u64);
     }
 
     /// Writes what was handed over, and syncs it if somebody waits for that.
     pub(super) fn write(&mut self, now: u64) -> Option<Written> {
         let syncs = self.wants_sync || self.unsynced_bytes > UNSYNCED_BYTES_MAX;
-        if !self.has_blocks && !syncs || !self.may_try(now) {
+        if !self.has_blocks && !syncs || !self.may_try(Work::Journal, now) {
             return None;
         }
         let mut written = self.log.write();
@@ -172,7 +181,7 @@ impl Lane {
             Ok(()) => {}
             Err(WriteError::NoSpace(_)) => {
                 self.is_full = true;
-                self.refused(now);
+                self.refused(Work::Journal, now);
             }
             Err(WriteError::Poisoned { .. }) => {
                 self.has_blocks = false;
@@ -201,13 +210,13 @@ impl Lane {
 
     /// Sees to it that there is one segment more than is in use; a piece of that.
     pub(super) fn prepare(&mut self, now: u64) -> bool {
-        if self.log.has_spare() || self.is_over() || !self.may_try(now) {
+        if self.log.has_spare() || self.is_over() || !self.may_try(Work::Spare, now) {
             return false;
         }
         let prepared = self.log.prepare();
         self.is_full = prepared.is_err();
         if self.is_full {
-            self.refused(now);
+            self.refused(Work::Spare, now);
         }
         if !prepared.is_ok_and(|more| more) {
             self.report();
@@ -216,11 +225,17 @@ impl Lane {
     }
 
     /// Does a piece of a checkpoint, if it is time for one.
-    pub(super) fn checkpoint(&mut self, now: u64, clock: &EpochClock, rules: &Rules) -> bool {
+    pub(super) fn checkpoint(
+        &mut self,
+        now: u64,
+        clock: &EpochClock,
+        rules: &Rules,
+        may_begin: bool,
+    ) -> bool {
         match &mut self.phase {
             Phase::Idle => {
-                let is_wanted = self.bytes >= rules.checkpoint_bytes;
-                if is_wanted && self.end == End::NotYet && self.may_try(now) {
+                let is_wanted = may_begin && self.bytes >= rules.checkpoint_bytes;
+                if is_wanted && self.end == End::NotYet && self.may_try(Work::Image, now) {
                     self.freeze();
                     return true;
                 }
@@ -251,7 +266,7 @@ impl Lane {
         } = self.loading;
         // While the image is written, its sums are not those of its pages.
         let is_quiet = matches!(self.phase, Phase::Idle | Phase::Never) && self.end == End::NotYet;
-        if next >= end || under_way > 0 || !is_quiet || !self.may_try(now) {
+        if next >= end || under_way > 0 || !is_quiet || !self.may_try(Work::Image, now) {
             return Ok(false);
         }
         let pages = (end - next).min(LOAD_PAGES);
@@ -259,7 +274,7 @@ impl Lane {
         match self.checkpoints.image().read(next, &mut content) {
             Ok(()) => {}
             Err(RecoveryError::Disk(_)) => {
-                self.refused(now);
+                self.refused(Work::Image, now);
                 return Ok(true);
             }
             Err(damaged) => {
@@ -295,6 +310,21 @@ impl Lane {
         self.phase = Phase::Freezing;
         self.bytes = 0;
         self.send(ToShard::Freeze);
+    }
+
+    /// Whether a checkpoint is under way.
+    pub(super) fn is_at_work(&self) -> bool {
+        !matches!(self.phase, Phase::Idle | Phase::Never)
+    }
+
+    /// Sees to it that the image is that of the last checkpoint; how far the journal is durable.
+    pub(super) fn settle(&mut self) -> Result<Position, String> {
+        if self.is_ended {
+            return Err("the database is being closed".to_owned());
+        }
+        let settled = self.checkpoints.settle();
+        settled.map_err(|error| error.to_string())?;
+        Ok(self.log.durable())
     }
 
     /// The shard has frozen its memory.
@@ -381,7 +411,7 @@ impl Lane {
         if let Phase::Writing { pages, .. } = std::mem::replace(&mut self.phase, phase) {
             self.send(ToShard::Thaw(pages));
         }
-        self.refused(now);
+        self.refused(Work::Image, now);
     }
 
     /// The shard has failed: its files are left as they are.

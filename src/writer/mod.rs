@@ -12,12 +12,13 @@
 
 mod lane;
 
-use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::journal::{
-    Call, Coordinator, DiskSide, EpochClock, Retention, Seal, ShardSet, ToShard, ToWriter,
-    WriterQueue,
+    Call, Coordinator, DiskSide, EpochClock, Halt, Order, Position, Retention, Seal, ShardSet,
+    ToShard, ToWriter, WriterQueue,
 };
 use crate::shard::{Command, Mailbox};
 use lane::Lane;
@@ -49,6 +50,10 @@ pub(crate) struct Writer {
     wall: Wall,
     /// When the next epoch is to be closed for whom nobody waits, in microseconds.
     next_close: u64,
+    /// No checkpoint is begun while any of them is there.
+    halts: Vec<Weak<Halt>>,
+    /// Who has asked for one, and has no answer yet.
+    unanswered: Vec<Sender<Result<Vec<Position>, String>>>,
     /// Why there will be no more epochs.
     failure: Option<String>,
 }
@@ -76,6 +81,8 @@ impl Writer {
             rules,
             wall,
             next_close: 0,
+            halts: Vec::new(),
+            unanswered: Vec::new(),
             failure: None,
         }
     }
@@ -89,13 +96,16 @@ impl Writer {
             // A shard without a segment to spare may soon have to stop.
             is_busy |= self.lanes[shard].prepare(now);
         }
+        is_busy |= self.answer_halts();
         is_busy |= self.close_epoch(now);
-        if is_busy {
+        // What nobody waits for has its turn when nothing else has.
+        if is_busy && self.unanswered.is_empty() {
             return true;
         }
-        // What nobody waits for has its turn when nothing else has.
+        self.halts.retain(|halt| halt.strong_count() > 0);
+        let may_begin = self.halts.is_empty();
         for shard in 0..self.lanes.len() {
-            is_busy |= self.lanes[shard].checkpoint(now, &self.clock, &self.rules);
+            is_busy |= self.lanes[shard].checkpoint(now, &self.clock, &self.rules, may_begin);
             match self.lanes[shard].load(now) {
                 Ok(any) => is_busy |= any,
                 Err(reason) => self.fail(reason),
@@ -126,6 +136,28 @@ impl Writer {
     /// Whether all files are closed, or given up.
     pub(crate) fn is_over(&self) -> bool {
         self.lanes.iter().all(Lane::is_over)
+    }
+
+    /// Tells how far the journals go to those who wait for that, between two epochs, when no checkpoint is
+    /// under way: everything up to the last epoch is durable then, and nothing changes the images.
+    fn answer_halts(&mut self) -> bool {
+        while let Some(Order::Halt(halt, answer)) = self.queue.take_order() {
+            self.halts.push(halt);
+            self.unanswered.push(answer);
+        }
+        if self.unanswered.is_empty() || self.coordinator.is_busy() && self.failure.is_none() {
+            return false;
+        }
+        let places = match &self.failure {
+            Some(reason) => Err(reason.clone()),
+            None if self.lanes.iter().any(Lane::is_at_work) => return false,
+            None => self.lanes.iter_mut().map(Lane::settle).collect(),
+        };
+        for answer in self.unanswered.drain(..) {
+            // Who does not wait any more has dropped its halt, too.
+            let _ = answer.send(places.clone());
+        }
+        true
     }
 
     fn is_wanted(&self) -> bool {

@@ -58,6 +58,7 @@ fn schema() -> RecordSchema {
         .field("is", FieldKind::Bool)
         .key(&["name"])
         .hash_index("group", &["group"])
+        .ordered_index("group_name", &["group", "name"])
         .unique_index("once", &["bytes", "name"])
 }
 
@@ -94,14 +95,14 @@ pub(super) fn fill(engine: &Engine) {
 }
 
 /// A file's bytes that are not all zeros, page by page, and the file to be damaged.
-struct Victim {
+pub(super) struct Victim {
     file: File,
     bytes: Vec<u8>,
     pages: Vec<usize>,
 }
 
 impl Victim {
-    fn new(path: &Path) -> Self {
+    pub(super) fn new(path: &Path) -> Self {
         let bytes = fs::read(path).unwrap();
         let pages = bytes.chunks(4096).enumerate();
         let pages = pages.filter(|(_, page)| page.iter().any(|&byte| byte != 0));
@@ -123,12 +124,17 @@ impl Victim {
         (at as usize).min(self.bytes.len() - 8)
     }
 
+    /// Whether there is anything but zeros.
+    pub(super) fn has_content(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
     fn page(&self, random: &mut Random) -> u64 {
         self.pages[random.below(self.pages.len() as u64) as usize] as u64
     }
 
     /// Changes some bytes; what was where.
-    fn damage(&self, random: &mut Random) -> Vec<(usize, usize)> {
+    pub(super) fn damage(&self, random: &mut Random) -> Vec<(usize, usize)> {
         (0..=random.below(3))
             .map(|_| {
                 let at = self.place(random);
@@ -176,7 +182,7 @@ impl Victim {
         }
     }
 
-    fn restore(&self, changes: &[(usize, usize)]) {
+    pub(super) fn restore(&self, changes: &[(usize, usize)]) {
         for &(at, end) in changes {
             self.file
                 .write_all_at(&self.bytes[at..end], at as u64)
@@ -186,7 +192,7 @@ impl Victim {
 }
 
 /// Reads all that there is, in every way.
-fn read_all(engine: &Engine) -> Result<u64, Box<dyn std::error::Error>> {
+pub(super) fn read_all(engine: &Engine) -> Result<u64, Box<dyn std::error::Error>> {
     let mut session = engine.session()?;
     let mut rows = 0;
     if let Ok(plain) = engine.open_table::<[u64; 3]>("plain") {
@@ -223,6 +229,7 @@ fn read_all(engine: &Engine) -> Result<u64, Box<dyn std::error::Error>> {
         let found: Vec<Result<(), Error>> = found.collect();
         for group in 0..18 {
             rows += records.find("group", [Value::U64(group)])?.len() as u64;
+            rows += records.count_prefix("group_name", [Value::U64(group)])?;
         }
         for number in 0..20 {
             let record = record(number);
@@ -231,14 +238,21 @@ fn read_all(engine: &Engine) -> Result<u64, Box<dyn std::error::Error>> {
                 rows += records.find("once", values)?.len() as u64;
             }
         }
-        scanned?;
+        let ordered = records.range_rev("group_name", [Value::U64(1)].., |_| {
+            rows += 1;
+            ControlFlow::Continue(())
+        });
+        scanned.and(ordered)?;
         found.into_iter().collect::<Result<(), Error>>()?;
     }
     Ok(rows)
 }
 
 /// Changes this and that.
-fn write_some(engine: &Engine, random: &mut Random) -> Result<(), Box<dyn std::error::Error>> {
+pub(super) fn write_some(
+    engine: &Engine,
+    random: &mut Random,
+) -> Result<(), Box<dyn std::error::Error>> {
     let mut session = engine.session()?;
     let plain = engine.open_table::<[u64; 3]>("plain")?;
     let keyed = engine.open_table::<[u64; 2]>("keyed")?;
@@ -279,13 +293,13 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// How often each thing is done; `ANCILE_TEST_DAMAGES` says another number.
-fn damages(usual: u64) -> u64 {
+pub(super) fn damages(usual: u64) -> u64 {
     let given = std::env::var("ANCILE_TEST_DAMAGES").ok();
     given.map_or(usual, |number| number.parse().unwrap())
 }
 
 /// Panics of any thread of this process.
-fn count_panics() -> &'static AtomicU64 {
+pub(super) fn count_panics() -> &'static AtomicU64 {
     static PANICS: AtomicU64 = AtomicU64::new(0);
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -36,7 +36,7 @@ pub(super) fn ancile(arguments: &[&str], input: &str) -> Option<Output> {
 }
 
 /// What the command wrote, once it has done what it was to do.
-fn done(arguments: &[&str], input: &str) -> Option<String> {
+pub(super) fn done(arguments: &[&str], input: &str) -> Option<String> {
     let output = ancile(arguments, input)?;
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
@@ -48,7 +48,7 @@ fn done(arguments: &[&str], input: &str) -> Option<String> {
 }
 
 /// What the command said when it could not.
-fn refused(arguments: &[&str], input: &str) -> Option<String> {
+pub(super) fn refused(arguments: &[&str], input: &str) -> Option<String> {
     let output = ancile(arguments, input)?;
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
@@ -57,7 +57,7 @@ fn refused(arguments: &[&str], input: &str) -> Option<String> {
     Some(errors)
 }
 
-fn name(path: &Path) -> &str {
+pub(super) fn name(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 

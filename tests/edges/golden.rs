@@ -1,7 +1,9 @@
 //! Databases of every format that this program reads, kept as files: read, checked, written to.
 //!
 //! `tests/golden/format-MAJOR.MINOR/closed` is a database that was closed, `unclosed` the same one as it
-//! was left when the system went down in the midst of a transaction. Arenas are compressed. What they
+//! was left when the system went down in the midst of a transaction, and `ordered` one that was closed, with
+//! ordered indexes; `journal-closed` and `journal-unclosed` are such databases with journals. All but the
+//! manifests is compressed. What they
 //! hold never changes, so that files of earlier formats stay what they are; a new format gets files of
 //! its own, written by the last test here when `ANCILE_TEST_GOLDEN_WRITE` is set.
 
@@ -11,12 +13,13 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use ancile::{
-    Engine, FieldKind, Kind, OpenError, RecordSchema, Records, Salvage, Schema, SurrogateId, Table,
-    Timestamp, TransactionOptions, Value, Verbs,
+    Engine, EngineBuilder, FieldKind, Journals, Kind, OpenError, RecordSchema, Records, Salvage,
+    Schema, SurrogateId, Table, Timestamp, TransactionOptions, Value, Verbs,
 };
 use lz4_flex::block::{compress_prepend_size, decompress_size_prepended};
 
 use super::database::{Place, settings};
+use super::journals::{copy, journaled};
 
 const ROWS: u64 = 300;
 const RECORDS: u64 = 120;
@@ -98,8 +101,8 @@ fn schema() -> RecordSchema {
 }
 
 /// Makes the database in which all of that is.
-fn make(path: &Path) {
-    let engine = settings().open(path).unwrap();
+fn make(path: &Path, settings: &EngineBuilder) {
+    let engine = settings.clone().open(path).unwrap();
     let columns = Schema::new()
         .column("number", Kind::U64)
         .column("integer", Kind::I64)
@@ -158,6 +161,22 @@ fn leave_open(path: &Path, left: &Path) {
         }
         fs::write(left.join(file), bytes).unwrap();
     }
+}
+
+/// As [`leave_open`], of a database with journals, whose files are as they are at any moment.
+fn leave_journals_open(path: &Path, left: &Path) {
+    let engine = journaled().open(path).unwrap();
+    let plain = engine.open_table::<[u64; 3]>("plain").unwrap();
+    let mut session = engine.session().unwrap();
+    let id = session.insert(&plain, &[1; 3]).unwrap();
+    assert!(session.delete(&plain, id).unwrap());
+    let mut transaction = session.begin(TransactionOptions::default()).unwrap();
+    for number in 0..20 {
+        transaction.insert(&plain, &[number; 3]).unwrap();
+    }
+    engine.flush().unwrap();
+    copy(path, left);
+    fs::remove_file(left.join("LOCK")).unwrap();
 }
 
 type Tables = (Table<[u64; 3]>, Table<[u64; 2]>, Records<Vec<Value>>);
@@ -271,6 +290,10 @@ fn unpack(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();
+        if path.is_dir() {
+            unpack(&path, &to.join(path.file_name().unwrap()));
+            continue;
+        }
         let bytes = fs::read(&path).unwrap();
         match path.extension() {
             Some(end) if end == "lz4" => {
@@ -294,6 +317,23 @@ fn pack(from: &Path, name: &str) {
     fs::copy(from.join("MANIFEST"), to.join("MANIFEST")).unwrap();
 }
 
+/// Keeps a database with journals; what is kept already is not replaced.
+fn pack_journals(from: &Path, name: &str) {
+    fs::create_dir_all(this_format()).unwrap();
+    let to = this_format().join(name);
+    fs::create_dir(&to).unwrap();
+    fs::copy(from.join("MANIFEST"), to.join("MANIFEST")).unwrap();
+    for shard in ["shard-0000", "shard-0001"] {
+        fs::create_dir(to.join(shard)).unwrap();
+        for file in fs::read_dir(from.join(shard)).unwrap() {
+            let file = file.unwrap();
+            let bytes = compress_prepend_size(&fs::read(file.path()).unwrap());
+            let name = format!("{}.lz4", file.file_name().to_str().unwrap());
+            fs::write(to.join(shard).join(name), bytes).unwrap();
+        }
+    }
+}
+
 /// Every kept database of this name, unpacked.
 fn kept(name: &str) -> Vec<Place> {
     let formats = fs::read_dir(golden()).unwrap();
@@ -303,6 +343,92 @@ fn kept(name: &str) -> Vec<Place> {
         place
     });
     places.collect()
+}
+
+/// As all the others, but with ordered indexes over fields of each kind.
+fn ordered_schema() -> RecordSchema {
+    schema()
+        .ordered_index("mail_group", &["mail", "group"])
+        .ordered_index("bytes_name", &["bytes", "name"])
+        .ordered_index("numbers", &["bool", "integer", "float", "moment"])
+}
+
+fn make_ordered(path: &Path) {
+    let engine = settings().open(path).unwrap();
+    let table = engine.create_records_with("records", ordered_schema());
+    let (table, mut session) = (table.unwrap(), engine.session().unwrap());
+    for number in 0..RECORDS {
+        session.records(&table).insert(&record(number)).unwrap();
+    }
+    for number in (0..RECORDS).step_by(5) {
+        assert!(session.records(&table).delete(name(number)).unwrap());
+    }
+    for (number, record) in records() {
+        if number % 6 == 0 {
+            assert!(session.records(&table).replace(&record).unwrap());
+        }
+    }
+    drop(session);
+    engine.close().unwrap();
+}
+
+/// Reads the records by their ordered indexes.
+fn check_ordered(engine: &Engine, expected: &BTreeMap<u64, Vec<Value>>) {
+    let table = engine.open_records_with("records").unwrap();
+    assert_eq!(table.schema(), &ordered_schema());
+    let mut session = engine.session().unwrap();
+    let mut all = session.records(&table);
+    let texts = |record: &Vec<Value>| match (&record[2], &record[1]) {
+        (Value::Text(mail), Value::U64(group)) => (Some(mail.clone()), *group),
+        (_, Value::U64(group)) => (None, *group),
+        _ => panic!("{record:?} is of other kinds"),
+    };
+    let mut found = Vec::new();
+    all.range("mail_group", .., |record| {
+        found.push(texts(&record));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    let mut wanted: Vec<_> = expected.values().map(texts).collect();
+    wanted.sort();
+    assert_eq!(found, wanted);
+    for index in ["bytes_name", "numbers"] {
+        let counted = all.count_range(index, ..).unwrap();
+        assert_eq!(counted, expected.len() as u64, "{index}");
+    }
+    for record in expected.values() {
+        let bytes = [record[8].clone(), record[0].clone()];
+        let same = all.find("bytes_name", bytes).unwrap();
+        assert_eq!(same, std::slice::from_ref(record));
+        let numbers = [5, 3, 4, 6].map(|field: usize| record[field].clone());
+        let same = all.find("numbers", numbers).unwrap();
+        assert_eq!(same, std::slice::from_ref(record));
+    }
+}
+
+#[test]
+fn kept_ordered_indexes_are_read_checked_and_written() {
+    let made = Place::new("golden-ordered");
+    make_ordered(made.path());
+    if std::env::var_os("ANCILE_TEST_GOLDEN_WRITE").is_some() {
+        pack(made.path(), "ordered");
+    }
+    for place in kept("ordered").into_iter().chain([made]) {
+        check_whole(place.path());
+        let mut expected = records();
+        let engine = settings().open(place.path()).unwrap();
+        check_ordered(&engine, &expected);
+        let table = engine.open_records_with("records").unwrap();
+        let mut session = engine.session().unwrap();
+        for number in (0..RECORDS).step_by(5) {
+            session.records(&table).insert(&record(number)).unwrap();
+            expected.insert(number, record(number));
+        }
+        drop(session);
+        check_ordered(&engine, &expected);
+        engine.close().unwrap();
+        check_whole(place.path());
+    }
 }
 
 fn check_whole(path: &Path) {
@@ -327,6 +453,55 @@ fn databases_of_every_kept_format_are_read_checked_and_written() {
         let engine = settings().open(place.path()).unwrap();
         check_all(&engine, &later);
     }
+}
+
+#[test]
+fn journals_of_every_kept_format_are_read_checked_written_and_gone_back_in() {
+    for name in ["journal-closed", "journal-unclosed"] {
+        assert!(this_format().join(name).is_dir(), "{name} is not kept");
+        for place in kept(name) {
+            check_whole(place.path());
+            let engine = settings().read_only(true).open(place.path()).unwrap();
+            check_all(&engine, &BTreeMap::new());
+            engine.close().unwrap();
+            let reach = Journals::read_only(place.path()).unwrap().reach().unwrap();
+            assert!(!reach.epochs.is_empty(), "{name}");
+            let engine = journaled().open(place.path()).unwrap();
+            check_all(&engine, &BTreeMap::new());
+            let later = change(&engine);
+            check_all(&engine, &later);
+            engine.close().unwrap();
+            check_whole(place.path());
+            let journals = Journals::open(place.path()).unwrap();
+            journals.roll_back(reach.newest, None).unwrap();
+            let engine = journaled().open(place.path()).unwrap();
+            check_all(&engine, &BTreeMap::new());
+            engine.close().unwrap();
+            let journals = Journals::open(place.path()).unwrap();
+            journals.roll_back(reach.oldest, None).unwrap();
+            check_whole(place.path());
+        }
+    }
+}
+
+#[test]
+fn journals_that_are_made_today_hold_what_the_kept_ones_hold() {
+    let (place, left) = (Place::new("made"), Place::new("left"));
+    make(place.path(), &journaled());
+    check_whole(place.path());
+    let is_written = std::env::var_os("ANCILE_TEST_GOLDEN_WRITE").is_some();
+    if is_written {
+        pack_journals(place.path(), "journal-closed");
+    }
+    let engine = journaled().open(place.path()).unwrap();
+    check_all(&engine, &BTreeMap::new());
+    engine.close().unwrap();
+    leave_journals_open(place.path(), left.path());
+    if is_written {
+        pack_journals(left.path(), "journal-unclosed");
+    }
+    let engine = journaled().open(left.path()).unwrap();
+    check_all(&engine, &BTreeMap::new());
 }
 
 #[test]
@@ -362,7 +537,7 @@ fn databases_of_every_kept_format_that_were_not_closed_are_saved_whole() {
 #[test]
 fn database_that_is_made_today_holds_what_the_kept_ones_hold() {
     let (place, left) = (Place::new("made"), Place::new("left"));
-    make(place.path());
+    make(place.path(), &settings());
     check_whole(place.path());
     let is_written = std::env::var_os("ANCILE_TEST_GOLDEN_WRITE").is_some();
     if is_written {

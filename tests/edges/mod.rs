@@ -4,6 +4,7 @@
 //! Nothing here asserts a time. What would hang is ended by a watchdog, which names the test.
 
 mod asynchronous;
+mod backup;
 mod brittle;
 mod cancelled;
 mod command;
@@ -15,19 +16,25 @@ mod executor;
 mod flood;
 mod forgotten;
 mod forked;
+mod full;
 mod globals;
 mod golden;
 mod handle;
 mod idle;
 mod journaled;
+mod journals;
 mod kept;
 mod kill;
 mod life;
 mod memory;
 mod model;
+mod ordered;
 mod panic;
+mod past;
 mod policy;
+mod power;
 mod records;
+mod ruined;
 mod salvage;
 mod scan;
 mod setting;

@@ -152,6 +152,7 @@ impl Layout {
                     schema = match index.kind {
                         IndexKind::Hash => schema.hash_index(&index.name, &fields),
                         IndexKind::Unique => schema.unique_index(&index.name, &fields),
+                        IndexKind::Ordered => schema.ordered_index(&index.name, &fields),
                         _ => bail!("index {:?} is of an unknown kind", index.name),
                     };
                 }

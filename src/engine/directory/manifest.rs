@@ -17,7 +17,7 @@ use crate::error::OpenError;
 use crate::limits::SHARDS_MAX;
 use crate::table::{Kind, RecordSchema, Routing, Schema, Shape};
 
-const NAME: &str = "MANIFEST";
+pub(super) const NAME: &str = "MANIFEST";
 pub(super) const NEW: &str = "MANIFEST.new";
 
 /// The version that this build writes. Another major version is refused, a later minor one is read.

@@ -3,6 +3,8 @@
 //! ```text
 //! LOCK              held while an engine has the database open; names its process
 //! MANIFEST          what the database is, and its tables: replaced as a whole (`manifest`)
+//! CONTROL           the socket of the engine that has it open, if it has journals
+//! BACKUP            makes it a backup, which is only read
 //! shard-0000.arena  the memory of shard 0 (the arena room draws it), or
 //! shard-0000/       its image and its journal (the journal room draws them)
 //! ...
@@ -27,6 +29,9 @@ use crate::error::{OpenError, TableError};
 use crate::fork::Locked;
 
 const LOCK: &str = "LOCK";
+pub(super) const MANIFEST: &str = manifest::NAME;
+pub(super) const CONTROL: &str = "CONTROL";
+pub(super) const BACKUP: &str = "BACKUP";
 
 /// How often a lock is asked for again while somebody may still give it up.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -61,6 +66,11 @@ impl Directory {
         let creates = opening.may_create && opening.access == Access::Shared;
         if creates {
             fs::create_dir_all(path).map_err(io_error(path, "made"))?;
+        }
+        if opening.access == Access::Shared && path.join(BACKUP).exists() {
+            let why =
+                "it is a backup: restore it with `ancile restore`, or open it for reading only";
+            return Err(foreign(path, why));
         }
         let lock = lock(&opening)?;
         let manifest = match Manifest::read(path)? {
@@ -104,6 +114,11 @@ impl Directory {
         self.manifest().read_tables(text)
     }
 
+    /// Takes that there are no tables.
+    pub(super) fn forget_tables(&self) {
+        self.manifest().tables.clear();
+    }
+
     /// The longest arena that a shard of it has had, or is to have now.
     pub(super) fn arena_bytes(&self, asked: u64) -> Result<u64, OpenError> {
         let path = &self.opening.path;
@@ -115,9 +130,28 @@ impl Directory {
         Ok(manifest.arena_bytes)
     }
 
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.opening.path
+    }
+
     /// The directory of a shard with a journal.
     pub(super) fn journal_path(&self, shard: usize) -> PathBuf {
-        self.opening.path.join(format!("shard-{shard:04}"))
+        self.opening.path.join(shard_name(shard))
+    }
+
+    /// The names and lengths of a shard's files, if it has a journal, as far as they can be looked at.
+    pub(super) fn journal_files(
+        &self,
+        shard: usize,
+    ) -> impl Iterator<Item = (String, u64)> + use<> {
+        let files = fs::read_dir(self.journal_path(shard)).into_iter().flatten();
+        files.flatten().filter_map(|file| {
+            Some((
+                file.file_name().into_string().ok()?,
+                file.metadata().ok()?.len(),
+            ))
+        })
     }
 
     /// What the files of a shard are, if it has a journal.
@@ -257,6 +291,11 @@ impl Directory {
             path.display()
         )]
     }
+}
+
+/// The name of the directory of a shard with a journal.
+pub(super) fn shard_name(shard: usize) -> String {
+    format!("shard-{shard:04}")
 }
 
 /// Takes the lock of a database, or says who has it.

@@ -4,9 +4,12 @@ use std::path::Path;
 
 use super::{Survey, SurveyedShard};
 use crate::arena::ExtentKind;
+use crate::engine::directory::Directory;
+use crate::engine::journaled::disks;
 use crate::engine::{TableSchema, entry_tables, indexed_table};
 use crate::error::{Faults, OpenError};
 use crate::id::{ShardIndex, TableKey, shard_of};
+use crate::journal;
 use crate::shard::TableShape;
 use crate::table::{Shape, hash_of};
 
@@ -36,6 +39,9 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
     /// Findings beyond those.
     pub more_findings: u64,
+    /// What is not as it was left, but takes nothing away: it is there twice, or is brought in order when
+    /// the database is opened next.
+    pub harmless: Vec<Finding>,
     /// Extents of tables that are not there: left over from an interrupted creation or drop, and given
     /// back when the database is opened next. That is as it should be.
     pub leftovers: u64,
@@ -57,6 +63,44 @@ impl CheckReport {
         self.findings.is_empty()
     }
 
+    /// Checks the files of a database with journals; gives the parts that they are.
+    fn check_journals(
+        &mut self,
+        directory: &Directory,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<usize, OpenError> {
+        if !directory.has_journal() {
+            return Ok(0);
+        }
+        let disks = disks(directory, self.shards, false)?;
+        let files = (0..self.shards).flat_map(|shard| directory.journal_files(shard));
+        let bytes: u64 = files.map(|(_, bytes)| bytes).sum();
+        let all = (bytes >> PART_SHIFT) as usize;
+        let mut done = 0;
+        let found = journal::check(&disks, &mut |bytes| {
+            done += bytes;
+            progress(((done >> PART_SHIFT) as usize).min(all), all);
+        });
+        let found = found.map_err(|error| OpenError::Recovery(error.to_string()))?;
+        for finding in found {
+            let list = match finding.is_harmless {
+                true => &mut self.harmless,
+                false => &mut self.findings,
+            };
+            if list.len() >= FILE_FINDINGS_MAX {
+                self.more_findings += u64::from(!finding.is_harmless);
+                continue;
+            }
+            list.push(Finding {
+                shard: finding.shard,
+                table: None,
+                place: "journal".to_owned(),
+                what: finding.text,
+            });
+        }
+        Ok(all)
+    }
+
     fn add(&mut self, shard: ShardIndex, table: Option<&str>, faults: Faults) {
         let (kept, more) = faults.into_parts();
         self.more_findings += more;
@@ -70,8 +114,14 @@ impl CheckReport {
     }
 }
 
+/// A MiB.
+const PART_SHIFT: u32 = 20;
+/// Findings about the files of journals that are kept.
+const FILE_FINDINGS_MAX: usize = 1000;
+
 /// Looks whether the database in a directory is whole: every extent, every slot, every key of every
-/// index and every row in every index, every text. Nothing is changed. An error means that nothing
+/// index and every row in every index, every text; of databases with journals, also every page of the
+/// images, every block of the journals, and what is kept of the past. Nothing is changed. An error means that nothing
 /// could be looked at: it is no database, or in use.
 ///
 /// What a crash has interrupted is brought to its end on a private copy first, as opening would do.
@@ -91,18 +141,26 @@ pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, OpenError> {
     check_with(path, |_, _| ())
 }
 
-/// As [`check`], and tells how many parts of how many are checked.
+/// As [`check`], and tells how many parts of how many are checked: tables in each shard, and, of
+/// databases with journals, each MiB of their files before them.
 pub fn check_with(
     path: impl AsRef<Path>,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<CheckReport, OpenError> {
-    let mut survey = Survey::open(path.as_ref(), true)?;
-    let count = survey.shards.len();
+    let directory = Survey::directory(path.as_ref(), true)?;
     let mut report = CheckReport {
-        shards: count,
+        shards: directory.shards().unwrap_or(0),
         ..CheckReport::default()
     };
-    let all = count * survey.tables.len();
+    let files = report.check_journals(&directory, &mut progress)?;
+    let mut survey = match Survey::of(directory) {
+        Ok(survey) => survey,
+        // Why is among what was found.
+        Err(OpenError::Recovery(_)) if !report.is_whole() => return Ok(report),
+        Err(error) => return Err(error),
+    };
+    let count = survey.shards.len();
+    let all = files + count * survey.tables.len();
     let mut rows = vec![0; survey.tables.len()];
     for (index, surveyed) in survey.shards.iter_mut().enumerate() {
         report.leftovers += surveyed.leftovers(survey.tables.iter().map(|(_, shape)| shape));
@@ -119,7 +177,7 @@ pub fn check_with(
                 (None, None) => {}
             }
             report.add(index, Some(&shown(&table.name)), faults);
-            progress(index * survey.tables.len() + number + 1, all);
+            progress(files + index * survey.tables.len() + number + 1, all);
         }
     }
     survey.check_uniques(&mut report);
@@ -167,7 +225,11 @@ impl SurveyedShard {
                 ExtentKind::Segment => has_texts || shape.is_keyed(),
                 ExtentKind::Text => has_texts && entry.use_.owner == shape.serial,
                 ExtentKind::Links => has_texts && entry.use_.owner != shape.serial,
-                ExtentKind::Tree => matches!(schema, TableSchema::Globals(_)),
+                ExtentKind::Tree => match schema {
+                    TableSchema::Rows(_) => false,
+                    TableSchema::Records(_) => entry.use_.owner != shape.serial,
+                    TableSchema::Globals(_) => true,
+                },
                 _ => false,
             };
             if !is_fit {

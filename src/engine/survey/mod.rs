@@ -45,14 +45,22 @@ struct SurveyedShard {
 
 impl Survey {
     fn open(path: &Path, is_salvage: bool) -> Result<Self, OpenError> {
-        let directory = Directory::open(Opening {
+        Self::of(Self::directory(path, is_salvage)?)
+    }
+
+    /// The directory of a database, to be looked at.
+    fn directory(path: &Path, is_salvage: bool) -> Result<Directory, OpenError> {
+        Directory::open(Opening {
             path: path.to_owned(),
             access: Access::Copy,
             is_salvage,
             has_journal: false,
             may_create: false,
             patience: Duration::ZERO,
-        })?;
+        })
+    }
+
+    fn of(directory: Directory) -> Result<Self, OpenError> {
         let count = directory.shards().unwrap_or(0);
         let recovered = if directory.has_journal() {
             let map = MapOptions {

@@ -13,7 +13,7 @@ impl Catalog {
         let space = tables.filter_map(|(place, table)| {
             let space = match &table.as_ref()?.1 {
                 Part::Rows(part) => part.space(),
-                Part::Records(part) => part.space(),
+                Part::Records(part) => part.space(&self.arena),
                 Part::Globals(part) => part.space(&self.arena),
             };
             Some((place, space))

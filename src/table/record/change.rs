@@ -5,12 +5,12 @@
 //! entries, the row's life. So an operation that returns an error has changed nothing.
 
 use super::image::{Image, TextCell, Values, are_equal, hash_of};
-use super::links::Left;
-use super::part::{ByFields, RecordPart, RowValues, Secondary, by_fields};
+use super::part::{ByFields, RecordPart, RowValues, by_fields, over};
+use super::secondary::{Over, Secondary};
 use super::shape::Shape;
 use super::text::TextOwner;
 use crate::arena::Arena;
-use crate::error::{ArenaFull, Error};
+use crate::error::{ArenaFull, Error, Result};
 use crate::index::Probe;
 use crate::table::{BeforeImages, Dynamic, Place};
 
@@ -18,12 +18,15 @@ impl RecordPart {
     /// Bytes that undoing the change of a record may need before-images of.
     pub(crate) fn record_bytes(&self) -> usize {
         let Shape { cells, texts, .. } = &self.shape.shape;
-        2 * cells * 8 + (1 + texts.len() + self.indexes.len()) * 256
+        let indexes = self.indexes.iter().map(Secondary::undo_bytes);
+        2 * cells * 8 + (1 + texts.len()) * 256 + indexes.sum::<usize>()
     }
 
     /// Bytes that before-images of a change may take, beside what every change may.
-    pub(super) fn change_bytes(&self, image: &Image<'_>) -> usize {
-        self.slots.stride() + 2 * size_of_val(image.cells()) + (1 + self.indexes.len()) * 256
+    pub(super) fn change_bytes(&self, arena: &Arena, image: &Image<'_>) -> usize {
+        let indexes = self.indexes.iter();
+        let indexes: usize = indexes.map(|index| index.change_bytes(arena)).sum();
+        self.slots.stride() + 2 * size_of_val(image.cells()) + 256 + indexes
     }
 
     /// Adds a record; [`Error::DuplicateKey`] if there is one with its key.
@@ -34,17 +37,21 @@ impl RecordPart {
         images: &mut B,
     ) -> Result<Place, Error> {
         self.begin::<B>(arena);
-        arena.prepare(self.change_bytes(image))?;
+        arena.prepare(self.change_bytes(arena, image))?;
         let hash = hash_of(&self.shape.shape.key, image);
         let probe = Probe::of_hash(hash);
         let keys = by_fields!(self, arena, &self.shape.shape.key, Some(image));
         if self.key.seek(probe, &keys).is_ok() {
             return Err(Error::DuplicateKey);
         }
+        self.check_values(image)?;
+        if B::HOLDS_SLOTS {
+            self.expect_undo(arena, None)?;
+        }
         let place = self.slots.reserve(arena)?;
-        if let Err(full) = self.make_ready(arena, probe, place, image) {
+        if let Err(error) = self.make_ready(arena, probe, place, image) {
             self.slots.give_back(arena, place);
-            return Err(full.into());
+            return Err(error);
         }
         let width = Dynamic(self.shape.shape.cells);
         self.slots
@@ -53,6 +60,7 @@ impl RecordPart {
         self.slots.enliven(place, None);
         self.enter(arena, probe, place);
         images.inserted(place.slot());
+        self.check_sound()?;
         Ok(place)
     }
 
@@ -63,28 +71,44 @@ impl RecordPart {
         probe: Probe,
         place: Place,
         image: &Image<'_>,
-    ) -> Result<(), ArenaFull> {
+    ) -> Result<()> {
         let keys = by_fields!(self, arena, &self.shape.shape.key, None::<&Image<'_>>);
         self.key.make_room(arena, probe, &keys)?;
-        self.make_room(arena, place, image)?;
-        self.take_texts(arena, image, place, None)
+        for (at, index) in self.indexes.iter_mut().enumerate() {
+            index.make_room(arena, over!(self, at), place.slot(), image)?;
+        }
+        self.take_texts(arena, image, place, None)?;
+        Ok(())
     }
 
-    /// Room in every index for a record with these values.
-    pub(super) fn make_room(
-        &mut self,
-        arena: &mut Arena,
-        place: Place,
-        image: &Image<'_>,
-    ) -> Result<(), ArenaFull> {
-        for (at, spots) in self.shape.shape.indexes.iter().enumerate() {
-            let probe = Probe::of_hash(hash_of(spots, image));
-            let keys = by_fields!(self, arena, spots, None::<&Image<'_>>);
-            let Secondary { hash, links, .. } = &mut self.indexes[at];
-            hash.make_room(arena, probe, &keys)?;
-            links.reach(arena, place.slot())?;
+    /// Whether the values of a record have a place in every index.
+    pub(super) fn check_values(&mut self, image: &Image<'_>) -> Result<()> {
+        let Shape {
+            indexes,
+            index_kinds,
+            ..
+        } = &self.shape.shape;
+        let fields = indexes.iter().zip(index_kinds);
+        for (index, (spots, (name, _))) in self.indexes.iter_mut().zip(fields) {
+            index.check_values(name, spots, image)?;
         }
         Ok(())
+    }
+
+    /// Sees to it that the change at hand can be taken back by its transaction: an insertion, or else that
+    /// of the record at `old`.
+    fn expect_undo(&mut self, arena: &mut Arena, old: Option<Place>) -> Result<()> {
+        for (at, index) in self.indexes.iter_mut().enumerate() {
+            index.expect_undo(arena, over!(self, at), old)?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of what was kept for taking changes back.
+    pub(crate) fn end_undo(&mut self) {
+        for index in &mut self.indexes {
+            index.end_undo();
+        }
     }
 
     /// Fills `cells` with an image's, for the row at `place`, its texts copied into the arena, but for
@@ -142,9 +166,28 @@ impl RecordPart {
     /// Enters a record into all indexes, which have room.
     pub(super) fn enter(&mut self, arena: &mut Arena, probe: Probe, place: Place) {
         self.enter_key(arena, probe, place);
-        for index in 0..self.indexes.len() {
-            self.enter_index(arena, index, place);
+        for (at, index) in self.indexes.iter_mut().enumerate() {
+            index.enter(arena, over!(self, at), place);
         }
+    }
+
+    /// Takes a record out of all indexes.
+    pub(super) fn leave(&mut self, arena: &mut Arena, place: Place) {
+        let hash = hash_of(&self.shape.shape.key, &self.values(arena, place));
+        self.key.remove(arena, Probe::of_hash(hash), place.slot());
+        for (at, index) in self.indexes.iter_mut().enumerate() {
+            index.leave(arena, over!(self, at), place);
+        }
+    }
+
+    /// Numbers of the indexes in which a record has other values than those given.
+    pub(super) fn changed(&self, arena: &Arena, place: Place, values: &impl Values) -> Vec<usize> {
+        let row = self.values(arena, place);
+        let indexes = self.shape.shape.indexes.iter().enumerate();
+        indexes
+            .filter(|(_, spots)| !are_equal(spots, &row, values))
+            .map(|(index, _)| index)
+            .collect()
     }
 
     fn enter_key(&mut self, arena: &mut Arena, probe: Probe, place: Place) {
@@ -157,45 +200,6 @@ impl RecordPart {
         }
     }
 
-    pub(super) fn enter_index(&mut self, arena: &mut Arena, index: usize, place: Place) {
-        if place.slot() >= self.indexes[index].built {
-            return;
-        }
-        let spots = &self.shape.shape.indexes[index];
-        let cells = self.slots.cells(Dynamic(self.shape.shape.cells), place);
-        let row = RowValues::new(cells, arena.view());
-        let probe = Probe::of_hash(hash_of(spots, &row));
-        let keys = by_fields!(self, arena, spots, Some(&row));
-        let Secondary { hash, links, .. } = &mut self.indexes[index];
-        match hash.seek(probe, &keys) {
-            Ok(first) => links.join(arena, first, place.slot()),
-            Err(vacancy) => {
-                let added = hash.insert(arena, probe, vacancy, place.slot(), &keys);
-                debug_assert!(added.is_ok(), "room was made before");
-                links.begin(arena, place.slot());
-            }
-        }
-    }
-
-    pub(super) fn leave_index(&mut self, arena: &mut Arena, index: usize, place: Place) {
-        if place.slot() >= self.indexes[index].built {
-            return;
-        }
-        let spots = &self.shape.shape.indexes[index];
-        let cells = self.slots.cells(Dynamic(self.shape.shape.cells), place);
-        let probe = Probe::of_hash(hash_of(spots, &RowValues::new(cells, arena.view())));
-        let Secondary { hash, links, .. } = &mut self.indexes[index];
-        match links.leave(arena, place.slot()) {
-            Left::Other => {}
-            Left::Last => {
-                hash.remove(arena, probe, place.slot());
-            }
-            Left::First { next } => {
-                hash.rename(arena, probe, place.slot(), next);
-            }
-        }
-    }
-
     /// Replaces a record by another one with the same key.
     pub(crate) fn update<B: BeforeImages>(
         &mut self,
@@ -205,29 +209,31 @@ impl RecordPart {
         images: &mut B,
     ) -> Result<(), Error> {
         self.begin::<B>(arena);
-        arena.prepare(self.change_bytes(image))?;
+        arena.prepare(self.change_bytes(arena, image))?;
         if !are_equal(&self.shape.shape.key, &self.values(arena, place), image) {
             return Err(Error::KeyChanged);
         }
-        self.make_room(arena, place, image)?;
+        self.check_values(image)?;
+        let changed = self.changed(arena, place, image);
+        for &at in &changed {
+            let (index, over) = (&mut self.indexes[at], over!(self, at));
+            if B::HOLDS_SLOTS {
+                index.expect_undo(arena, over, Some(place))?;
+            }
+            index.make_room(arena, over, place.slot(), image)?;
+        }
         self.take_texts(arena, image, place, Some(place))?;
         let width = Dynamic(self.shape.shape.cells);
-        let changed: Vec<usize> = (0..self.indexes.len())
-            .filter(|&index| {
-                let spots = &self.shape.shape.indexes[index];
-                !are_equal(spots, &self.values(arena, place), image)
-            })
-            .collect();
-        for &index in &changed {
-            self.leave_index(arena, index, place);
+        for &at in &changed {
+            self.indexes[at].leave(arena, over!(self, at), place);
         }
         self.slots.before_row(arena, place);
         let header = self.slots.header(place);
         images.updating(place.slot(), header, self.slots.cells(width, place));
         self.slots.touch(place);
         let gone = self.replace_cells(place);
-        for &index in &changed {
-            self.enter_index(arena, index, place);
+        for &at in &changed {
+            self.indexes[at].enter(arena, over!(self, at), place);
         }
         for text in gone {
             if B::HOLDS_SLOTS {
@@ -236,7 +242,7 @@ impl RecordPart {
                 self.texts.remove(arena, text);
             }
         }
-        Ok(())
+        self.check_sound()
     }
 
     /// Puts `cells` into a row; the places of texts that only the old cells have.
@@ -254,6 +260,20 @@ impl RecordPart {
         gone
     }
 
+    /// Removes a record, if that can be taken back by its transaction.
+    pub(crate) fn delete_undoably<B: BeforeImages>(
+        &mut self,
+        arena: &mut Arena,
+        place: Place,
+        images: &mut B,
+    ) -> Result<()> {
+        if B::HOLDS_SLOTS {
+            self.expect_undo(arena, Some(place))?;
+        }
+        self.delete(arena, place, images);
+        self.check_sound()
+    }
+
     /// Removes a record.
     pub(crate) fn delete<B: BeforeImages>(
         &mut self,
@@ -262,11 +282,7 @@ impl RecordPart {
         images: &mut B,
     ) {
         self.begin::<B>(arena);
-        let hash = hash_of(&self.shape.shape.key, &self.values(arena, place));
-        self.key.remove(arena, Probe::of_hash(hash), place.slot());
-        for index in 0..self.indexes.len() {
-            self.leave_index(arena, index, place);
-        }
+        self.leave(arena, place);
         images.deleted(place.slot(), self.slots.header(place));
         self.slots.kill(arena, place);
         if !B::HOLDS_SLOTS {
@@ -307,8 +323,9 @@ impl RecordPart {
     /// Undoes an update.
     pub(crate) fn undo_update(&mut self, arena: &mut Arena, slot: u32, header: u64, cells: &[u64]) {
         let place = self.slots.place(slot);
-        for index in 0..self.indexes.len() {
-            self.leave_index(arena, index, place);
+        let changed = self.changed(arena, place, &RowValues::new(cells, arena.view()));
+        for &at in &changed {
+            self.indexes[at].leave(arena, over!(self, at), place);
         }
         self.slots.before_row(arena, place);
         self.slots.restore(place, header);
@@ -317,8 +334,8 @@ impl RecordPart {
         for text in self.replace_cells(place) {
             self.texts.remove(arena, text);
         }
-        for index in 0..self.indexes.len() {
-            self.enter_index(arena, index, place);
+        for &at in &changed {
+            self.indexes[at].enter(arena, over!(self, at), place);
         }
     }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::image::{Image, hash_of};
-use super::links::Links;
-use super::part::{ByFields, RecordPart, RecordShape, Secondary, by_fields};
+use super::part::{RecordPart, RecordShape, over};
+use super::secondary::{Over, Secondary};
 use crate::arena::Arena;
 use crate::error::{ArenaFull, Error};
-use crate::index::{HashIndex, Probe};
+use crate::index::Probe;
 
 impl RecordPart {
     /// Adds an index, the last one of `shape`, which has no records yet: see [`build`](Self::build).
@@ -17,21 +17,21 @@ impl RecordPart {
         shape: Arc<RecordShape>,
     ) -> Result<(), ArenaFull> {
         arena.prepare(0)?;
-        let serial = shape.index_serials.last().copied().unwrap_or_default();
-        let hash = HashIndex::new(arena, serial, self.len())?;
-        let links = Links::new(serial, self.slots.slab_shift());
-        self.indexes.push(Secondary {
-            hash,
-            links,
-            built: 0,
-        });
-        self.shape = shape;
+        let before = std::mem::replace(&mut self.shape, shape);
+        let records = self.len();
+        match Secondary::new(arena, self.index_name(self.indexes.len()), records) {
+            Ok(index) => self.indexes.push(Secondary { built: 0, ..index }),
+            Err(full) => {
+                self.shape = before;
+                return Err(full);
+            }
+        }
         Ok(())
     }
 
     /// Enters the records of so many more slots into the index that was added last; says how many slots
     /// are left. Others may change records between two calls.
-    pub(crate) fn build(&mut self, arena: &mut Arena, slots: u32) -> Result<u32, ArenaFull> {
+    pub(crate) fn build(&mut self, arena: &mut Arena, slots: u32) -> Result<u32, Error> {
         let Some(index) = self.indexes.len().checked_sub(1) else {
             return Ok(0);
         };
@@ -45,14 +45,15 @@ impl RecordPart {
             let probe = Probe::of_hash(hash_of(&self.shape.shape.key, &row));
             // Also one that is reserved for a transaction, which will not enter it any more.
             if self.key.refers(probe, slot) {
-                let spots = &self.shape.shape.indexes[index];
-                let probe = Probe::of_hash(hash_of(spots, &row));
-                let keys = by_fields!(self, arena, spots, None::<&Image<'_>>);
-                let Secondary { hash, links, .. } = &mut self.indexes[index];
-                hash.make_room(arena, probe, &keys)?;
-                links.reach(arena, slot)?;
-                self.indexes[index].built = slot + 1;
-                self.enter_index(arena, index, place);
+                let over = over!(self, index);
+                let name = &self.shape.shape.index_kinds[index].0;
+                let row = self.slots.cells(crate::table::Dynamic(over.cells), place);
+                let row = super::part::RowValues::new(row, arena.view());
+                let new = &mut self.indexes[index];
+                new.check_values(name, over.spots, &row)?;
+                new.make_room(arena, over, slot, &row)?;
+                new.built = slot + 1;
+                new.enter(arena, over, place);
             }
             self.indexes[index].built = slot + 1;
             if arena.is_scope_long() {
@@ -73,12 +74,9 @@ impl RecordPart {
 
     /// Drops an index; `shape` is without it.
     pub(crate) fn drop_index(&mut self, arena: &mut Arena, index: usize, shape: Arc<RecordShape>) {
-        let Secondary {
-            mut hash, links, ..
-        } = self.indexes.remove(index);
+        let index = self.indexes.remove(index);
         self.shape = shape;
-        hash.release(arena);
-        links.release(arena);
+        index.release(arena);
         self.end_scope(arena);
     }
 

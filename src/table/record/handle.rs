@@ -107,7 +107,7 @@ impl<R: Record> Records<R> {
         let (mut local, mut unique) = (0, 0);
         for index in self.facts.schema.indexes() {
             let (place, count) = match index.kind {
-                IndexKind::Hash => (IndexPlace::Local(local), &mut local),
+                IndexKind::Hash | IndexKind::Ordered => (IndexPlace::Local(local), &mut local),
                 IndexKind::Unique => (IndexPlace::Unique(unique), &mut unique),
             };
             if index.name == name {
@@ -118,6 +118,23 @@ impl<R: Record> Records<R> {
         Err(Error::IndexMissing {
             name: name.to_owned(),
         })
+    }
+}
+
+impl<R: Record> Records<R> {
+    /// The number of an index whose records have an order.
+    pub(crate) fn ordered(&self, name: &str) -> Result<usize> {
+        let IndexPlace::Local(index) = self.index(name)? else {
+            return Err(Error::IndexUnordered {
+                name: name.to_owned(),
+            });
+        };
+        match self.shape().index_kinds[index].1 {
+            IndexKind::Ordered => Ok(index),
+            IndexKind::Hash | IndexKind::Unique => Err(Error::IndexUnordered {
+                name: name.to_owned(),
+            }),
+        }
     }
 }
 

@@ -6,16 +6,17 @@
 //! back.
 
 mod check;
+mod range;
 mod tidy;
 
 use std::sync::Arc;
 
 use super::image::{TextCell, Values, are_equal, hash_of};
-use super::links::Links;
+use super::secondary::{IndexName, Over, Secondary};
 use super::shape::{Shape, Spot};
 use super::text::Texts;
 use crate::arena::{Arena, Entry, ExtentKind, View};
-use crate::error::ArenaFull;
+use crate::error::{ArenaFull, Error};
 use crate::id::{DirectId, ShardIndex};
 use crate::index::{HashIndex, Keys, Probe};
 use crate::table::slots::Slots;
@@ -41,25 +42,6 @@ pub(crate) struct RecordShape {
     pub(crate) shape: Shape,
     /// The number of each index in its database.
     pub(crate) index_serials: Vec<u32>,
-}
-
-/// An index beside the key's.
-pub(super) struct Secondary {
-    pub(super) hash: HashIndex,
-    pub(super) links: Links,
-    /// Slots below this are in it; the others are not yet.
-    pub(super) built: u32,
-}
-
-impl Secondary {
-    /// An index that has all records.
-    fn whole(hash: HashIndex, links: Links) -> Self {
-        Self {
-            hash,
-            links,
-            built: u32::MAX,
-        }
-    }
 }
 
 /// The values of a row.
@@ -153,6 +135,18 @@ macro_rules! by_fields {
 }
 pub(super) use by_fields;
 
+/// What one of the part's indexes is over, while the index itself may change.
+macro_rules! over {
+    ($part:expr, $index:expr) => {
+        Over {
+            slots: &$part.slots,
+            spots: &$part.shape.shape.indexes[$index],
+            cells: $part.shape.shape.cells,
+        }
+    };
+}
+pub(super) use over;
+
 impl RecordPart {
     /// No records yet.
     pub(crate) fn new(
@@ -174,13 +168,8 @@ impl RecordPart {
             slots,
         };
         for at in 0..part.shape.index_serials.len() {
-            let serial = part.shape.index_serials[at];
-            let made = HashIndex::new(arena, serial, records_expected);
-            match made {
-                Ok(hash) => {
-                    let links = Links::new(serial, part.slots.slab_shift());
-                    part.indexes.push(Secondary::whole(hash, links));
-                }
+            match Secondary::new(arena, part.index_name(at), records_expected) {
+                Ok(index) => part.indexes.push(index),
                 Err(full) => {
                     part.release(arena);
                     return Err(full);
@@ -216,29 +205,36 @@ impl RecordPart {
         let key = key.ok_or("the index of a table does not fit its extents")?;
         let texts = Texts::open(name.serial, &of_kind(&own, ExtentKind::Text));
         let texts = texts.ok_or("the texts of a table do not fit its extents")?;
-        let mut indexes = Vec::new();
-        for &serial in &shape.index_serials {
-            let of_index: Vec<Entry> = others
-                .iter()
-                .copied()
-                .filter(|entry| entry.use_.owner == serial)
-                .collect();
-            let segments = of_kind(&of_index, ExtentKind::Segment);
-            let links = of_kind(&of_index, ExtentKind::Links);
-            let hash = HashIndex::open(arena, serial, &segments);
-            let links = Links::open(arena, serial, slots.slab_shift(), &links);
-            let (hash, links) = hash.zip(links).ok_or("an index does not fit its extents")?;
-            indexes.push(Secondary::whole(hash, links));
-        }
-        Ok(Self {
+        let mut part = Self {
             stored: Some(stored),
             slots,
             texts,
             shape,
             key,
-            indexes,
+            indexes: Vec::new(),
             cells: Vec::new(),
-        })
+        };
+        for index in 0..part.shape.index_serials.len() {
+            let name = part.index_name(index);
+            let of_index: Vec<Entry> = others
+                .iter()
+                .copied()
+                .filter(|entry| entry.use_.owner == name.serial)
+                .collect();
+            let index = Secondary::open(arena, name, &of_index)?;
+            part.indexes.push(index);
+        }
+        Ok(part)
+    }
+
+    /// By what names an index goes.
+    pub(super) fn index_name(&self, index: usize) -> IndexName {
+        IndexName {
+            kind: self.shape.shape.index_kinds[index].1,
+            serial: self.shape.index_serials[index],
+            shard: self.slots.shard(),
+            slab_shift: self.slots.slab_shift(),
+        }
     }
 
     /// Gives all memory back.
@@ -247,9 +243,8 @@ impl RecordPart {
             stored.release(arena);
         }
         self.key.release(arena);
-        for mut index in self.indexes {
-            index.hash.release(arena);
-            index.links.release(arena);
+        for index in self.indexes {
+            index.release(arena);
         }
         self.texts.release(arena);
         self.slots.release(arena);
@@ -286,11 +281,9 @@ impl RecordPart {
     }
 
     /// What the part's memory is used for.
-    pub(crate) fn space(&self) -> PartSpace {
+    pub(crate) fn space(&self, arena: &Arena) -> PartSpace {
         let indexes = self.indexes.iter();
-        let indexes: u64 = indexes
-            .map(|index| index.hash.bytes() + index.links.bytes())
-            .sum();
+        let indexes: u64 = indexes.map(|index| index.bytes(arena)).sum();
         PartSpace {
             rows: self.slots.live(),
             row_bytes: self.slots.bytes(),
@@ -335,17 +328,20 @@ impl RecordPart {
         arena: &Arena,
         index: usize,
         wanted: &V,
-    ) -> impl Iterator<Item = Place> {
-        let spots = &self.shape.shape.indexes[index];
-        let keys = by_fields!(self, arena, spots, Some(wanted));
-        let probe = Probe::of_hash(hash_of(spots, wanted));
-        let Secondary { hash, links, .. } = &self.indexes[index];
-        let first = hash.find(probe, &keys);
-        first
-            .into_iter()
-            .flat_map(|first| links.list(first))
-            .filter(|&slot| self.slots.has_slot(slot))
-            .filter_map(|slot| self.slots.find_slot(slot))
+    ) -> Result<impl Iterator<Item = Place>, Error> {
+        let found = self.indexes[index].find(arena, over!(self, index), wanted)?;
+        Ok(found.into_iter().filter_map(|slot| self.living(slot)))
+    }
+
+    /// The record that lives in a slot that an index names.
+    pub(super) fn living(&self, slot: u32) -> Option<Place> {
+        let has_slot = self.slots.has_slot(slot);
+        has_slot.then(|| self.slots.find_slot(slot))?
+    }
+
+    /// Whether changes are taken: not, when one has met damage in an index.
+    pub(crate) fn check_sound(&self) -> Result<(), Error> {
+        self.indexes.iter().try_for_each(Secondary::check_sound)
     }
 
     /// Slots ever used: the end of a scan.

@@ -2,7 +2,8 @@
 //! back.
 
 use super::image::{Image, TextCell, hash_of};
-use super::part::{ByFields, RecordPart, by_fields};
+use super::part::{ByFields, RecordPart, RowValues, by_fields, over};
+use super::secondary::Over;
 use crate::arena::Arena;
 use crate::error::Error;
 use crate::id::DirectId;
@@ -14,16 +15,18 @@ impl RecordPart {
     /// [`confirm`](Self::confirm), which cannot fail.
     pub(crate) fn reserve(&mut self, arena: &mut Arena, image: &Image<'_>) -> Result<Place, Error> {
         // It may be taken back before the scope ends.
-        arena.prepare_undoable(self.change_bytes(image) + self.record_bytes())?;
+        self.check_sound()?;
+        arena.prepare_undoable(self.change_bytes(arena, image) + self.record_bytes())?;
         let probe = Probe::of_hash(hash_of(&self.shape.shape.key, image));
         let keys = by_fields!(self, arena, &self.shape.shape.key, Some(image));
         if self.key.seek(probe, &keys).is_ok() {
             return Err(Error::DuplicateKey);
         }
+        self.check_values(image)?;
         let place = self.slots.reserve(arena)?;
-        if let Err(full) = self.make_ready(arena, probe, place, image) {
+        if let Err(error) = self.make_ready(arena, probe, place, image) {
             self.slots.give_back(arena, place);
-            return Err(full.into());
+            return Err(error);
         }
         let width = Dynamic(self.shape.shape.cells);
         self.slots
@@ -40,11 +43,7 @@ impl RecordPart {
 
     /// Takes a reservation back.
     pub(crate) fn cancel(&mut self, arena: &mut Arena, place: Place) {
-        let hash = hash_of(&self.shape.shape.key, &self.values(arena, place));
-        self.key.remove(arena, Probe::of_hash(hash), place.slot());
-        for index in 0..self.indexes.len() {
-            self.leave_index(arena, index, place);
-        }
+        self.leave(arena, place);
         self.free_texts(arena, place);
         self.slots.cancel(arena, place);
     }
@@ -65,33 +64,68 @@ impl RecordPart {
         let Some((image, _)) = Image::split(words) else {
             return Err(Error::KeyShape);
         };
-        arena.prepare_undoable(self.change_bytes(&image) + self.record_bytes())?;
-        self.make_room(arena, place, &image)?;
+        self.check_sound()?;
+        arena.prepare_undoable(self.change_bytes(arena, &image) + self.record_bytes())?;
+        self.check_values(&image)?;
         self.take_texts(arena, &image, place, Some(place))?;
+        let changed = self.changed(arena, place, &image);
+        for (done, &at) in changed.iter().enumerate() {
+            let index = &mut self.indexes[at];
+            if let Err(error) = index.prepare(arena, over!(self, at), place.slot(), &image) {
+                let cells = std::mem::take(&mut self.cells);
+                self.conclude(arena, place, &cells, &changed[..done], false);
+                self.abandon_texts(arena, place, &cells);
+                self.cells = cells;
+                return Err(error);
+            }
+        }
         Image::cells_mut(words)[..self.cells.len()].copy_from_slice(&self.cells);
         Ok(())
     }
 
+    /// Lets indexes go of what they have kept for a record that was to have these cells, and enters it if
+    /// it has them now.
+    fn conclude(
+        &mut self,
+        arena: &mut Arena,
+        place: Place,
+        cells: &[u64],
+        changed: &[usize],
+        is_entered: bool,
+    ) {
+        let values = RowValues::new(cells, arena.view());
+        for &at in changed {
+            let values = (place.slot(), &values);
+            self.indexes[at].conclude(arena, over!(self, at), values, is_entered);
+        }
+    }
+
     /// Gives a record the cells that were prepared.
     pub(crate) fn apply_update(&mut self, arena: &mut Arena, place: Place, cells: &[u64]) {
-        let width = Dynamic(self.shape.shape.cells);
-        for index in 0..self.indexes.len() {
-            self.leave_index(arena, index, place);
+        let cells = &cells[..self.shape.shape.cells];
+        let changed = self.changed(arena, place, &RowValues::new(cells, arena.view()));
+        for &at in &changed {
+            self.indexes[at].leave(arena, over!(self, at), place);
         }
         self.slots.before_row(arena, place);
         self.slots.touch(place);
         self.cells.clear();
-        self.cells.extend_from_slice(&cells[..width.0]);
+        self.cells.extend_from_slice(cells);
         for text in self.replace_cells(place) {
             self.texts.remove(arena, text);
         }
-        for index in 0..self.indexes.len() {
-            self.enter_index(arena, index, place);
-        }
+        self.conclude(arena, place, cells, &changed, true);
     }
 
-    /// Gives back the texts of cells that were prepared and will not be used.
+    /// Gives back what was kept for cells that were prepared and will not be used.
     pub(crate) fn abandon_update(&mut self, arena: &mut Arena, place: Place, cells: &[u64]) {
+        let row = &cells[..self.shape.shape.cells];
+        let changed = self.changed(arena, place, &RowValues::new(row, arena.view()));
+        self.conclude(arena, place, row, &changed, false);
+        self.abandon_texts(arena, place, cells);
+    }
+
+    fn abandon_texts(&mut self, arena: &mut Arena, place: Place, cells: &[u64]) {
         let row = self.slots.cells(Dynamic(self.shape.shape.cells), place);
         for &cell in &self.shape.shape.texts {
             if let TextCell::Long { place, .. } = TextCell::read([cells[cell], cells[cell + 1]])

@@ -82,6 +82,15 @@ pub enum IndexKind {
     Hash,
     /// By equal values; one record over all shards has the same, unless a value is missing.
     Unique,
+    /// In the order of the values, and so by equal ones; any number of records may have the same.
+    Ordered,
+}
+
+impl IndexKind {
+    /// Whether each shard keeps such an index of its own records.
+    pub(crate) fn is_local(self) -> bool {
+        self != Self::Unique
+    }
 }
 
 /// An index over fields of a record.
@@ -165,6 +174,26 @@ impl RecordSchema {
     /// alone; a search asks two shards, one after the other. Code in a shard cannot change such records.
     pub fn unique_index(self, name: &str, fields: &[&str]) -> Self {
         self.index(name, IndexKind::Unique, fields)
+    }
+
+    /// Adds an index that finds records by the values of these fields, added before, in their order:
+    /// also by those of the first ones only, by ranges, and by what a text begins with.
+    ///
+    /// Records are in the order of the first field, those with the same value of it in the order of the
+    /// second, and so on. Numbers and timestamps have their own order, `-NaN` and `NaN` before and behind
+    /// all other `f64`, and `-0.0` before `0.0`; `false` comes before `true`; texts and bytes are
+    /// compared byte by byte; nothing comes before every value.
+    ///
+    /// It is kept beside the records of each shard, in a tree, so an insert stays in its shard, and a
+    /// search asks every shard. As by hash indexes, sessions and residents find by it what is committed, and
+    /// code in a shard ([`Context::records`](crate::Context::records)) also what it has changed itself;
+    /// transactions over shards find records by their keys and by unique indexes only. A record whose values take more than
+    /// [`INDEXED_BYTES_MAX`](crate::INDEXED_BYTES_MAX) bytes is refused
+    /// ([`Error::IndexedTooLong`](crate::Error::IndexedTooLong)): a text takes its length, two bytes,
+    /// and one more for each byte 0; other fields take eight bytes, `bool` one; an optional field takes
+    /// one more.
+    pub fn ordered_index(self, name: &str, fields: &[&str]) -> Self {
+        self.index(name, IndexKind::Ordered, fields)
     }
 
     fn index(mut self, name: &str, kind: IndexKind, fields: &[&str]) -> Self {
@@ -292,14 +321,14 @@ impl RecordSchema {
     pub(crate) fn push_index(&mut self, index: IndexSchema) -> usize {
         self.indexes.push(index);
         let local = self.indexes.iter();
-        local.filter(|index| index.kind == IndexKind::Hash).count() - 1
+        local.filter(|index| index.kind.is_local()).count() - 1
     }
 
     /// Takes an index away; the number it had among those that shards keep.
     pub(crate) fn remove_index(&mut self, index: &IndexSchema) -> Option<usize> {
         let at = self.indexes.iter().position(|other| other == index)?;
         let before = self.indexes[..at].iter();
-        let number = before.filter(|index| index.kind == IndexKind::Hash).count();
+        let number = before.filter(|index| index.kind.is_local()).count();
         self.indexes.remove(at);
         Some(number)
     }
@@ -376,6 +405,8 @@ pub(crate) struct Shape {
     pub(crate) key: Vec<Spot>,
     /// The fields of the indexes that each shard keeps of its own records.
     pub(crate) indexes: Vec<Vec<Spot>>,
+    /// Names and kinds of these indexes.
+    pub(crate) index_kinds: Vec<(String, IndexKind)>,
     /// The fields of the unique indexes, which are tables of their own.
     pub(crate) uniques: Vec<Vec<Spot>>,
 }
@@ -404,9 +435,13 @@ impl Shape {
             spots.copied().collect()
         };
         let texts = spots.iter().filter(|spot| spot.kind.is_text());
-        let of_kind = |kind| {
-            let indexes = schema.indexes.iter().filter(|index| index.kind == kind);
-            indexes.map(|index| some(&index.fields)).collect()
+        let (local, unique): (Vec<_>, Vec<_>) = schema
+            .indexes
+            .iter()
+            .partition(|index| index.kind.is_local());
+        let spots_of = |indexes: &[&IndexSchema]| {
+            let fields = indexes.iter().map(|index| some(&index.fields));
+            fields.collect()
         };
         Self {
             names: schema
@@ -417,8 +452,12 @@ impl Shape {
             cells: cell,
             texts: texts.map(|spot| spot.cell).collect(),
             key: some(&schema.key),
-            indexes: of_kind(IndexKind::Hash),
-            uniques: of_kind(IndexKind::Unique),
+            indexes: spots_of(&local),
+            index_kinds: local
+                .iter()
+                .map(|index| (index.name.clone(), index.kind))
+                .collect(),
+            uniques: spots_of(&unique),
             spots,
         }
     }

@@ -27,6 +27,8 @@ pub struct FieldWriter<'a> {
     image: ImageWriter<'a>,
     names: &'a [String],
     spots: &'a [Spot],
+    /// Not all fields need be given.
+    is_leading: bool,
     failure: Option<Error>,
 }
 
@@ -36,6 +38,7 @@ impl<'a> FieldWriter<'a> {
             image: ImageWriter::new(words, shape.cells),
             names: &shape.names,
             spots,
+            is_leading: false,
             failure: None,
         }
     }
@@ -43,7 +46,7 @@ impl<'a> FieldWriter<'a> {
     /// Writes values, of which there must be as many as there are fields left, each of its field's
     /// kind.
     pub(super) fn values(&mut self, values: &[Value]) {
-        if values.len() != self.spots.len() {
+        if values.len() > self.spots.len() || !self.is_leading && values.len() < self.spots.len() {
             return self.fail(Error::FieldCount {
                 given: values.len(),
                 fields: self.spots.len(),
@@ -127,7 +130,7 @@ impl<'a> FieldWriter<'a> {
     fn end(self) -> Result<()> {
         match self.failure {
             Some(error) => Err(error),
-            None if !self.spots.is_empty() => Err(Error::KeyShape),
+            None if !self.spots.is_empty() && !self.is_leading => Err(Error::KeyShape),
             None => Ok(()),
         }
     }
@@ -401,6 +404,20 @@ pub(crate) fn write_wanted(
     result
 }
 
+/// As [`write_wanted`], of as many of the first fields as there are values; how many those are.
+pub(crate) fn write_leading(
+    shape: &Shape,
+    spots: &[Spot],
+    values: &(impl Key + ?Sized),
+    words: &mut Vec<u64>,
+) -> Result<usize> {
+    let mut fields = FieldWriter::new(words, shape, spots);
+    fields.is_leading = true;
+    values.put_all(&mut fields);
+    let count = spots.len() - fields.spots.len();
+    fields.end().map(|()| count)
+}
+
 /// A text is not where its cell says, as it may be in a damaged file.
 struct Lost;
 
@@ -438,8 +455,9 @@ pub(crate) fn write_row(shape: &Shape, row: &RowValues<'_>, words: &mut Vec<u64>
 /// Declares a struct whose fields are those of a record, and makes it a [`Record`].
 ///
 /// Fields are `u64`, `i64`, `f64`, `bool`, [`Timestamp`], `String`, `Vec<u8>`, or an
-/// `Option` of one of them. `key(..)` names the fields of the key, `hash_index name(..)` and
-/// `unique_index name(..)` an index over fields, as the methods of [`RecordSchema`] of the same names.
+/// `Option` of one of them. `key(..)` names the fields of the key, `hash_index name(..)`,
+/// `unique_index name(..)` and `ordered_index name(..)` an index over fields, as the methods of
+/// [`RecordSchema`] of the same names.
 ///
 /// ```
 /// ancile::record! {

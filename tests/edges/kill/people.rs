@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use ancile::{Engine, Records, Session, Verbs};
+use ancile::{Engine, Error, RecordVerbs, Records, Session, Verbs};
 
 ancile::record! {
     /// All of it follows from its number and its value.
@@ -18,6 +18,7 @@ ancile::record! {
     key(name);
     unique_index telephone(telephone);
     hash_index group(group);
+    ordered_index value(value, name);
 }
 
 ancile::record! {
@@ -31,6 +32,7 @@ ancile::record! {
     }
     key(title);
     hash_index group(group);
+    ordered_index group_value(group, value);
 }
 
 /// Groups of people and notes.
@@ -105,6 +107,9 @@ pub(super) fn read(
     if in_groups != found[0].len() || people.count().map_err(told)? != in_groups as u64 {
         wrong.push(format!("{in_groups} people are in groups"));
     }
+    if !are_in_order(&mut people, &found[0]).map_err(told)? {
+        wrong.push("people are not in the order of their values".to_owned());
+    }
     let notes: Records<Note> = engine.open_records("notes").map_err(open)?;
     let mut notes = session.records(&notes);
     let visit = |one: Note| {
@@ -120,6 +125,11 @@ pub(super) fn read(
             in_groups += usize::from(notes.get(&one.title).map_err(told)? == Some(one));
         }
     }
+    let in_order = (0..GROUPS).map(|group| notes.count_range("group_value", group..=group));
+    let in_order: u64 = in_order.sum::<Result<u64, _>>().map_err(told)?;
+    if in_order != found[1].len() as u64 {
+        wrong.push(format!("{in_order} notes are in groups, in order"));
+    }
     if in_groups != found[1].len() || notes.count().map_err(told)? != in_groups as u64 {
         wrong.push(format!("{in_groups} notes are in groups"));
     }
@@ -127,4 +137,22 @@ pub(super) fn read(
         None => Ok(found),
         Some(first) => Err(first.clone()),
     }
+}
+
+/// Whether the ordered index has all people, by their values.
+fn are_in_order(
+    people: &mut RecordVerbs<'_, Session, Person>,
+    found: &BTreeMap<u64, u64>,
+) -> Result<bool, Error> {
+    let mut by_value = Vec::new();
+    people.range("value", .., |one| {
+        by_value.push((one.value, one.name));
+        ControlFlow::Continue(())
+    })?;
+    let expected = found.iter();
+    let mut expected: Vec<(u64, String)> = expected
+        .map(|(&number, &value)| (value, name_of(number)))
+        .collect();
+    expected.sort_unstable();
+    Ok(by_value == expected)
 }

@@ -1,18 +1,24 @@
 //! Whether a part of a table of records is whole, and records without trust in anything but their rows.
 
+use std::ops::ControlFlow;
+
 use super::{ByFields, Probe, RecordPart, RecordShape, RowValues};
 use crate::arena::{Arena, Entry, ExtentKind};
 use crate::error::Faults;
 use crate::id::{DirectId, ShardIndex, shard_of};
+use crate::index::HashIndex;
 use crate::limits::TEXT_BYTES_MAX;
 use crate::table::check::Salvage;
 use crate::table::record::image::{Image, TextCell, Values, are_equal, hash_of};
+use crate::table::record::links::Links;
+use crate::table::record::order::{slot_of, write_key};
+use crate::table::record::secondary::{By, Ordered};
 use crate::table::record::shape::{FieldKind, Shape, Spot};
 use crate::table::record::text::{TextOwner, Texts};
 use crate::table::record::typed::write_row;
 use crate::table::slots::Slots;
 use crate::table::stored::of_kind;
-use crate::table::{Dynamic, LeftOut, PartName, Place};
+use crate::table::{Direction, Dynamic, LeftOut, PartName, Place};
 
 impl RecordPart {
     /// Tells of everything that is wrong with the part, in an engine of so many shards, while nobody
@@ -44,8 +50,13 @@ impl RecordPart {
         if entries != self.scan(0..u32::MAX).count() as u64 {
             faults.note("index of the key", format!("it has {entries} entries"));
         }
-        for index in 0..self.indexes.len() {
-            self.check_index(arena, index, faults);
+        for (number, index) in self.indexes.iter().enumerate() {
+            match &index.by {
+                By::Equal { hash, links } => {
+                    self.check_equal(arena, (number, hash, links), faults);
+                }
+                By::Order(ordered) => self.check_order(arena, (number, ordered), faults),
+            }
         }
     }
 
@@ -182,7 +193,7 @@ impl RecordPart {
         let keys = self.by_fields(arena, spots, None);
         self.key.check(&keys, faults, |_| entries += 1);
         for place in self.scan(0..u32::MAX) {
-            if self.first_with(arena, spots, None, place) != Some(place.slot()) {
+            if self.first_with(arena, spots, &self.key, place) != Some(place.slot()) {
                 let slot = format!("slot {}", place.slot());
                 faults.note(slot, "its key does not find it");
             }
@@ -195,37 +206,71 @@ impl RecordPart {
         &self,
         arena: &Arena,
         spots: &[Spot],
-        index: Option<usize>,
+        hash: &HashIndex,
         place: Place,
     ) -> Option<u32> {
         let row = self.values(arena, place);
         let keys = self.by_fields(arena, spots, Some(&row));
-        let hash = index.map_or(&self.key, |index| &self.indexes[index].hash);
         hash.find(Probe::of_hash(hash_of(spots, &row)), &keys)
     }
 
+    /// Checks an ordered index: its tree, and that every record is in it once, by its values.
+    fn check_order(&self, arena: &Arena, (index, ordered): (usize, &Ordered), faults: &mut Faults) {
+        let spots = &self.shape().indexes[index];
+        if let Err(damaged) = ordered.check(arena) {
+            faults.note(format!("index {index}"), damaged.to_string());
+        }
+        let at = |slot: u32| format!("index {index}, slot {slot}");
+        let mut is_entered = vec![false; self.slots.next() as usize];
+        let mut wanted = Vec::new();
+        let whole = ordered.scan(arena, (&[], None), Direction::Forward, |key| {
+            let slot = slot_of(key).unwrap_or(u32::MAX);
+            match self.living(slot) {
+                None => faults.note(at(slot), "it has an entry, and no record lives there"),
+                Some(place) => {
+                    wanted.clear();
+                    write_key(spots, &self.values(arena, place), slot, &mut wanted);
+                    if wanted != key {
+                        faults.note(at(slot), "it has an entry with other values");
+                    } else if std::mem::replace(&mut is_entered[slot as usize], true) {
+                        faults.note(at(slot), "it has two entries");
+                    }
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        if whole.is_err() {
+            faults.note(format!("index {index}"), "it cannot be read to its end");
+        }
+        for place in self.scan(0..u32::MAX) {
+            if !is_entered[place.slot() as usize] {
+                faults.note(at(place.slot()), "the record has no entry");
+            }
+        }
+    }
+
     /// Checks an index and its lists: every record is in one, once, that of its values.
-    fn check_index(&self, arena: &Arena, index: usize, faults: &mut Faults) {
+    fn check_equal(
+        &self,
+        arena: &Arena,
+        (index, hash, links): (usize, &HashIndex, &Links),
+        faults: &mut Faults,
+    ) {
         let spots = &self.shape().indexes[index];
         let mut firsts = Vec::new();
         let keys = self.by_fields(arena, spots, None);
-        let hash = &self.indexes[index].hash;
         hash.check(&keys, faults, |slot| firsts.push(slot));
         let mut is_listed = vec![false; self.slots.next() as usize];
         let at = |slot: u32| format!("index {index}, slot {slot}");
         for first in firsts {
-            let row = self
-                .slots
-                .has_slot(first)
-                .then(|| self.slots.find_slot(first));
-            let Some(Some(place)) = row else {
+            let Some(place) = self.living(first) else {
                 faults.note(at(first), "it begins a list, and no record lives there");
                 continue;
             };
-            if self.first_with(arena, spots, Some(index), place) != Some(first) {
+            if self.first_with(arena, spots, hash, place) != Some(first) {
                 faults.note(at(first), "its values do not find the list that it begins");
             }
-            self.check_list(arena, index, place, &mut is_listed, faults);
+            self.check_list(arena, (index, links), place, &mut is_listed, faults);
         }
         for place in self.scan(0..u32::MAX) {
             if !is_listed[place.slot() as usize] {
@@ -237,22 +282,17 @@ impl RecordPart {
     fn check_list(
         &self,
         arena: &Arena,
-        index: usize,
+        (index, links): (usize, &Links),
         first: Place,
         is_listed: &mut [bool],
         faults: &mut Faults,
     ) {
         let spots = &self.shape().indexes[index];
-        let links = &self.indexes[index].links;
         let wanted = self.values(arena, first);
         let at = |slot: u32| format!("index {index}, slot {slot}");
         let (mut slot, mut before) = (Some(first.slot()), None);
         while let Some(member) = slot {
-            let place = self
-                .slots
-                .has_slot(member)
-                .then(|| self.slots.find_slot(member));
-            let Some(Some(place)) = place else {
+            let Some(place) = self.living(member) else {
                 return faults.note(at(member), "it is in a list, and no record lives there");
             };
             if std::mem::replace(&mut is_listed[member as usize], true) {

@@ -1,9 +1,9 @@
 //! Bringing a part of a table of records together: texts out of chunks that are mostly free, indexes
-//! into fewer buckets, extents to lower offsets.
+//! into fewer buckets, extents to lower offsets. The pages of ordered indexes stay where they are.
 //!
 //! Nobody may hold the place of a text meanwhile, as a transaction does that is prepared.
 
-use super::{ByFields, RecordPart, RowValues};
+use super::{Over, RecordPart, RowValues, Secondary};
 use crate::arena::{Arena, Extent};
 use crate::table::record::text::Movable;
 
@@ -65,17 +65,16 @@ impl RecordPart {
     pub(crate) fn shrink(&mut self, arena: &mut Arena) {
         self.slots.shrink(arena);
         let shape = std::sync::Arc::clone(&self.shape);
-        let indexes = self.indexes.iter_mut().map(|index| &mut index.hash);
-        let spots = std::iter::once(&shape.shape.key).chain(&shape.shape.indexes);
-        for (spots, index) in spots.zip(std::iter::once(&mut self.key).chain(indexes)) {
-            let keys: ByFields<'_, RowValues<'_>> = ByFields {
-                slots: &self.slots,
-                view: arena.view(),
-                spots,
-                cells: shape.shape.cells,
-                wanted: None,
-            };
-            index.shrink(arena, &keys);
+        let over = |spots| Over {
+            slots: &self.slots,
+            spots,
+            cells: shape.shape.cells,
+        };
+        let key = over(&shape.shape.key);
+        self.key
+            .shrink(arena, &key.keys(arena, None::<&RowValues<'_>>));
+        for (spots, index) in shape.shape.indexes.iter().zip(&mut self.indexes) {
+            index.shrink(arena, over(spots));
         }
         self.end_scope(arena);
     }
@@ -84,7 +83,7 @@ impl RecordPart {
     pub(crate) fn movable(&self) -> Vec<Extent> {
         let head = self.stored.iter().map(|stored| stored.extent());
         let indexes = self.indexes.iter();
-        let indexes = indexes.flat_map(|index| index.hash.movable().chain(index.links.movable()));
+        let indexes = indexes.flat_map(Secondary::movable);
         head.chain(self.slots.movable())
             .chain(self.texts.movable())
             .chain(self.key.movable())
@@ -124,6 +123,6 @@ impl RecordPart {
             || self
                 .indexes
                 .iter_mut()
-                .any(|index| index.hash.sink(arena, extent) || index.links.sink(arena, extent))
+                .any(|index| index.sink(arena, extent))
     }
 }

@@ -194,9 +194,17 @@ fn check_says_in_its_exit_code_whether_a_database_is_whole() {
     let report: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert_eq!((code, &report["is_whole"]), (Some(0), &true.into()));
     let mut bytes = fs::read(arena(&place, 0)).unwrap();
+    // Everywhere: some of it lies in pages of an ordered index where it is not in use.
     let text = b"record 1";
-    let at = bytes.windows(text.len()).position(|window| window == text);
-    bytes[at.unwrap()] = b'R';
+    let found = bytes.windows(text.len()).enumerate();
+    let found: Vec<usize> = found
+        .filter(|(_, window)| window == text)
+        .map(|(at, _)| at)
+        .collect();
+    assert!(!found.is_empty());
+    for at in found {
+        bytes[at] = b'R';
+    }
     fs::write(arena(&place, 0), bytes).unwrap();
     let (code, told) = check(&[path]).unwrap();
     assert_eq!(code, Some(1));
@@ -205,6 +213,8 @@ fn check_says_in_its_exit_code_whether_a_database_is_whole() {
     let (code, told) = check(&[path, "--json"]).unwrap();
     let report: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert_eq!((code, &report["is_whole"]), (Some(1), &false.into()));
-    assert_eq!(report["findings"][0]["table"], "records");
+    let findings = report["findings"].as_array().unwrap();
+    let mut tables = findings.iter().map(|finding| &finding["table"]);
+    assert!(tables.any(|table| table == "records"), "{told}");
     assert_eq!(check(&["/nowhere/at/all"]).unwrap().0, Some(2));
 }

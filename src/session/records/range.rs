@@ -79,7 +79,7 @@ impl<S: Verbs, R: Record> RecordVerbs<'_, S, R> {
     ///     people.insert(&Person { name: name.to_owned(), town: town.to_owned(), born })?;
     /// }
     /// let mut names = Vec::new();
-    /// people.range("town_born", ("London", 1800)..("London", 1810), |person| {
+    /// people.range("town_born", ("London", 1800_i64)..("London", 1810_i64), |person| {
     ///     names.push(person.name);
     ///     ControlFlow::Continue(())
     /// })?;

@@ -200,13 +200,15 @@ impl Redo {
     /// Why nothing may be changed now.
     #[inline]
     pub(crate) fn bar(&self) -> Option<Bar> {
-        self.bar
+        // The writer may be gone, and tell nothing any more.
+        let is_broken = self.bar.is_none() && self.clock.has_failed();
+        self.bar.or(is_broken.then_some(Bar::Broken))
     }
 
     /// Whether so much waits for the disk that nothing should be added before it has caught up.
     #[inline]
     pub(crate) fn is_held_up(&self) -> bool {
-        self.bar.is_none()
+        self.bar().is_none()
             && (self.is_short || self.staging.waiting_bytes() > self.sizes.staging_bytes)
     }
 

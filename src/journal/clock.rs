@@ -73,6 +73,12 @@ impl EpochClock {
         }
     }
 
+    /// Whether nothing becomes durable any more.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
     /// The open epoch: no event from now on is of an earlier one.
     #[inline]
     pub(crate) fn open(&self) -> u64 {
@@ -160,7 +166,7 @@ impl EpochClock {
         if epoch <= self.durable() {
             return Durable::Yes;
         }
-        if !self.has_failed.load(Ordering::Acquire) {
+        if !self.has_failed() {
             return Durable::NotYet;
         }
         self.answer(epoch, &self.waiters())

@@ -68,7 +68,7 @@ impl Session {
 }
 
 impl Session {
-    /// Sets when this session's changes count as done; at first, when the engine's
+    /// Sets when changes count as done for whoever makes them here; at first, when the engine's
     /// [`Durability`](crate::Durability) says. Only a database with a journal can wait for its disk.
     pub fn set_acknowledge(&mut self, when: Acknowledge) {
         self.link.set_acknowledge(when);

@@ -358,6 +358,27 @@ fn power_cut_at_every_step_of_a_small_life_leaves_what_was_acknowledged() {
     assert!(crashes > 50 * seeds);
 }
 
+#[test]
+fn when_nothing_becomes_durable_any_more_changes_are_refused_and_reads_go_on() {
+    let setting = Setting::chosen(&Choices::new(1));
+    let life = Life::new(1, setting, 1, true);
+    life.furnish(1).unwrap();
+    let world = life.open(2).unwrap();
+    let mut client = world.client();
+    client.set_acknowledge(Acknowledge::Executed);
+    let (table, key) = (table(), key(0, 0, setting.shards));
+    let row = [1; 1 + CLIENTS_MAX];
+    assert_eq!(client.update(&table, key, &row), Ok(true));
+    world.peers.epochs.as_ref().unwrap().fail("lost".to_owned());
+    assert_eq!(
+        client.update(&table, key, &[2; 1 + CLIENTS_MAX]),
+        Err(Error::JournalBroken)
+    );
+    assert_eq!(client.select(&table, key), Ok(Some(row)));
+    let lost = Err(Error::NotDurable("lost".to_owned()));
+    assert_eq!(client.flush(), lost);
+}
+
 /// Runs seeds until one finds something.
 fn find(seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
     seeds.into_iter().find_map(|seed| {

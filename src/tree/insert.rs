@@ -120,6 +120,7 @@ impl Tree {
             head: old_head,
             bytes: &old,
         };
+        pages::check_chain(arena, place, spot.page, old.chain_pages())?;
         let levels = path.steps().len() + 2;
         let log_bytes = space::log_bytes(levels, chain_pages as usize, old.chain_pages());
         arena.prepare(log_bytes)?;

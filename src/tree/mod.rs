@@ -61,7 +61,7 @@ mod test;
 #[cfg(test)]
 mod trace;
 
-use crate::arena::Arena;
+use crate::arena::{Arena, Entry, ExtentKind};
 use build::Image;
 pub(crate) use check::TreeReport;
 pub(crate) use cursor::{Cursor, Seek};
@@ -118,6 +118,27 @@ impl Tree {
         pages::Header::read(arena, head, stamp)?;
         View::open(arena, read.root, stamp, read.height - 1)?;
         Ok(Self::at(place))
+    }
+
+    /// The tree of this name among the extents of an opened arena, of which it has all; or what is wrong with
+    /// them.
+    pub(crate) fn of_extents(
+        arena: &Arena,
+        name: TreeName,
+        extents: &[Entry],
+    ) -> Result<Self, String> {
+        let is_head =
+            |entry: &&Entry| entry.use_.kind == ExtentKind::Tree && entry.use_.detail == 0;
+        let mut heads = extents.iter().filter(is_head);
+        let (Some(head), None) = (heads.next(), heads.next()) else {
+            return Err("a tree has no head, or several".to_owned());
+        };
+        let page = (head.extent.offset / crate::limits::PAGE_BYTES as u64) as u32;
+        let tree = Self::open(arena, page).map_err(|damaged| damaged.to_string())?;
+        if tree.name() != name {
+            return Err("the head of a tree is another one's".to_owned());
+        }
+        Ok(tree)
     }
 
     /// The page by which the tree can be opened again.

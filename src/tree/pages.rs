@@ -237,8 +237,18 @@ fn release_first(arena: &mut Arena, place: Place, extents: u32) -> Result<(), Da
 
 /// Gives out a page, of which some were reserved: its number, and its distance to the extent's first.
 pub(super) fn allocate(arena: &mut Arena, place: Place) -> Result<(u32, u16), Damaged> {
+    let first = Head::read(arena, place)?.first;
+    allocate_in(arena, place, first)
+}
+
+/// As [`allocate`], out of the extent that begins with this page.
+pub(super) fn allocate_in(
+    arena: &mut Arena,
+    place: Place,
+    extent: u32,
+) -> Result<(u32, u16), Damaged> {
     let head = Head::read(arena, place)?;
-    let header = Header::read(arena, head.first, place.stamp)?;
+    let header = Header::read(arena, extent, place.stamp)?;
     let Some(index) = header.free_index() else {
         return header.damaged("an extent with free pages is said to be there, and is not");
     };
@@ -294,11 +304,41 @@ pub(super) fn free(arena: &mut Arena, place: Place, number: u32) -> Result<(), D
         unlink(arena, place, page)?;
         link_first(arena, place, page)?;
     }
-    release_empty(arena, place)
+    release_empty(arena, place).map(drop)
 }
 
-/// Gives back an extent without pages in use, if one is near and there are free pages enough in others.
-fn release_empty(arena: &mut Arena, place: Place) -> Result<(), Damaged> {
+/// Whether a page that is alone in use lies in another extent than the head, which would have room for
+/// it.
+pub(super) fn is_astray(arena: &Arena, place: Place, number: u32) -> Result<bool, Damaged> {
+    let delta = u32::from(u16_at(space::page(arena, number)?, 16));
+    if number.wrapping_sub(delta) == place.head {
+        return Ok(false);
+    }
+    let header = Header::read(arena, place.head, place.stamp)?;
+    Ok(!header.is_full())
+}
+
+/// Refuses a long value of so many pages, named in a leaf, where the tree has fewer: in a damaged page its
+/// length may be anything.
+#[inline]
+pub(super) fn check_chain(
+    arena: &Arena,
+    place: Place,
+    leaf: u32,
+    pages: usize,
+) -> Result<(), Damaged> {
+    if pages > 0 && pages > Head::read(arena, place)?.pages as usize {
+        return Err(Damaged {
+            page: leaf,
+            what: "a long value has more pages than the tree",
+        });
+    }
+    Ok(())
+}
+
+/// Gives back an extent without pages in use, if one is near and there are free pages enough in others;
+/// says whether it did.
+pub(super) fn release_empty(arena: &mut Arena, place: Place) -> Result<bool, Damaged> {
     let head = Head::read(arena, place)?;
     let in_use = head
         .pages
@@ -308,20 +348,21 @@ fn release_empty(arena: &mut Arena, place: Place) -> Result<(), Damaged> {
     let mut next = head.first;
     for _ in 0..EXTENTS_SEARCHED {
         if next == NONE {
-            return Ok(());
+            return Ok(false);
         }
         let header = Header::read(arena, next, place.stamp)?;
         if header.is_full() {
-            return Ok(());
+            return Ok(false);
         }
         let is_empty = header.used == 1 && next != place.head;
         if is_empty && head.free >= header.pages - 1 + spare {
             let pages = header.pages;
-            return release(arena, place, next, pages);
+            release(arena, place, next, pages)?;
+            return Ok(true);
         }
         next = header.next;
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Gives an extent without pages in use back to the arena.

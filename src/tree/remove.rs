@@ -38,8 +38,9 @@ impl Tree {
         let chain_pages = chain
             .as_ref()
             .map_or(0, |chain| stored(chain).chain_pages());
+        pages::check_chain(arena, place, leaf, chain_pages)?;
         let levels = path.steps().len() + 1;
-        arena.prepare(space::log_bytes(levels, 0, chain_pages + levels))?;
+        arena.prepare(space::log_bytes(levels, 1, chain_pages + levels + 1))?;
         self.changed();
         edit::remove(arena, place, leaf, 0, index..index + 1)?;
         head::add_entries(arena, place, -1)?;
@@ -47,6 +48,7 @@ impl Tree {
             free_chain(arena, place, &chain)?;
         }
         tidy(arena, place, leaf, path, false)?;
+        begin_anew(arena, place)?;
         Ok(true)
     }
 
@@ -70,7 +72,7 @@ impl Tree {
             };
             pages.count(arena, place, head.root, head.height - 1, (Some(start), end))?;
             let freed = pages.reached + pages.chains;
-            arena.prepare(space::log_bytes(2 * head.height + 2, 0, freed))?;
+            arena.prepare(space::log_bytes(2 * head.height + 2, 1, freed + 1))?;
         }
         self.changed();
         let cut = cut(arena, place, head.root, head.height - 1, Some(start), end)?;
@@ -86,6 +88,7 @@ impl Tree {
             let leaf = path::descend(arena, place, seam, &mut path)?;
             tidy(arena, place, leaf, path.clone(), true)?;
         }
+        begin_anew(arena, place)?;
         Ok(cut.removed)
     }
 }
@@ -121,6 +124,9 @@ impl Pages {
             for index in chained {
                 self.chains += Item::of(&view, index)?.value.chain_pages();
             }
+            if self.chains > self.reached_max {
+                return view.damaged("its long values have more pages than the tree");
+            }
             return Ok(());
         }
         let first = start.map_or(Ok(0), |start| view.child_index(start))?;
@@ -135,6 +141,30 @@ impl Pages {
         }
         Ok(())
     }
+}
+
+/// Moves the root of a tree without entries into the extent of the head, and gives all others back, but for
+/// pages that are kept: an empty tree is as small as a new one.
+fn begin_anew(arena: &mut Arena, place: Place) -> Result<(), Damaged> {
+    let head = Head::read(arena, place)?;
+    if head.entries > 0 || head.height > 1 {
+        return Ok(());
+    }
+    if pages::is_astray(arena, place, head.root)? {
+        move_root(arena, place, head.root)?;
+    }
+    // Each comes to an end: an extent is one less.
+    while pages::release_empty(arena, place)? {}
+    Ok(())
+}
+
+/// Moves the root, which has no entries, into the extent of the head.
+fn move_root(arena: &mut Arena, place: Place, from: u32) -> Result<(), Damaged> {
+    let (root, delta) = pages::allocate_in(arena, place, place.head)?;
+    let image = Image::new(leaf_frame(place, delta), &[]);
+    image.write(&mut PageMut::open(arena, root)?);
+    head::set_root(arena, place, root, 1)?;
+    pages::free(arena, place, from)
 }
 
 /// Writes a leaf without entries in the place of a page that is in use.

@@ -217,12 +217,17 @@ impl Pairs {
     }
 
     /// Keys that have values, in their order.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], &[u8])> {
         slices(&self.keys, &self.key_ends).zip(slices(&self.values, &self.value_ends))
     }
 }
 
-fn slices<'a>(bytes: &'a [u8], ends: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
-    let starts = std::iter::once(&0).chain(ends);
-    starts.zip(ends).map(|(start, end)| &bytes[*start..*end])
+fn slices<'a>(
+    bytes: &'a [u8],
+    ends: &'a [usize],
+) -> impl DoubleEndedIterator<Item = &'a [u8]> + ExactSizeIterator {
+    (0..ends.len()).map(move |at| {
+        let start = at.checked_sub(1).map_or(0, |before| ends[before]);
+        &bytes[start..ends[at]]
+    })
 }

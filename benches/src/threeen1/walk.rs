@@ -6,7 +6,8 @@
 //!
 //! # What a crash leaves
 //! The result and the highest integer are raised before the first step of the path is stored, so
-//! that a path that is found later, whole or in part, has already been counted for both.
+//! that a path that is found later, whole or in part, has already been counted for both. Steps are
+//! set from the path's end to its start, so that behind a step that is there no other is missing.
 
 use crate::failure::Failure;
 use crate::threeen1::globals::{Counts, Name, Pairs, Stream};
@@ -93,7 +94,7 @@ impl Walk {
         match self.unit {
             Unit::Update => {
                 stream.raise(Name::Result, steps)?;
-                for (key, value) in self.path.iter() {
+                for (key, value) in self.path.iter().rev() {
                     self.counts.updates += 1;
                     stream.set(key, value)?;
                 }

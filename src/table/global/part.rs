@@ -11,7 +11,7 @@
 use std::ops::ControlFlow;
 
 use super::{GlobalLog, Routing, Strings};
-use crate::arena::{Arena, Entry, ExtentKind};
+use crate::arena::{Arena, Entry};
 use crate::collation::Number;
 use crate::error::{ArenaFull, Error, Result};
 use crate::id::ShardIndex;
@@ -90,18 +90,8 @@ impl GlobalPart {
         routing: Routing,
         extents: &[Entry],
     ) -> Result<Self, String> {
-        let is_head =
-            |entry: &&Entry| entry.use_.kind == ExtentKind::Tree && entry.use_.detail == 0;
-        let mut heads = extents.iter().filter(is_head);
-        let (Some(head), None) = (heads.next(), heads.next()) else {
-            return Err("globals have no head, or several".to_owned());
-        };
-        let page = (head.extent.offset / PAGE_BYTES as u64) as u32;
-        let tree = Tree::open(arena, page).map_err(|damaged| damaged.to_string())?;
         let owner = name.serial;
-        if tree.name() != (TreeName { owner, tree: TREE }) {
-            return Err("the head of globals is another tree's".to_owned());
-        }
+        let tree = Tree::of_extents(arena, TreeName { owner, tree: TREE }, extents)?;
         Ok(Self::at(tree, name, (shard, routing)))
     }
 

@@ -12,7 +12,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::arena::{Arena, Entry, ExtentKind};
+use crate::arena::{Arena, Entry};
 use crate::error::{ArenaFull, Error, Result};
 use crate::id::ShardIndex;
 use crate::limits::{PAGE_BYTES, SCOPE_BYTES_MIN};
@@ -79,17 +79,7 @@ impl Ordered {
         shard: ShardIndex,
         extents: &[Entry],
     ) -> Result<Self, String> {
-        let is_head =
-            |entry: &&Entry| entry.use_.kind == ExtentKind::Tree && entry.use_.detail == 0;
-        let mut heads = extents.iter().filter(is_head);
-        let (Some(head), None) = (heads.next(), heads.next()) else {
-            return Err("an ordered index has no head, or several".to_owned());
-        };
-        let page = (head.extent.offset / PAGE_BYTES as u64) as u32;
-        let tree = Tree::open(arena, page).map_err(|damaged| damaged.to_string())?;
-        if tree.name() != (TreeName { owner, tree: TREE }) {
-            return Err("the head of an ordered index is another tree's".to_owned());
-        }
+        let tree = Tree::of_extents(arena, TreeName { owner, tree: TREE }, extents)?;
         Ok(Self::at(tree, shard))
     }
 

@@ -10,6 +10,7 @@
 //!
 //! Every look-up, claim and update is a call of the public API that any program can make.
 
+mod gaps;
 mod team;
 
 use std::path::PathBuf;
@@ -60,11 +61,7 @@ impl Ours {
     /// # Errors
     /// Those of the engine.
     pub(super) fn new(wanted: &Wanted) -> Result<Self, Failure> {
-        let durability = match wanted.durability {
-            Durability::None => Durability::None,
-            // What the engine has not yet is run with the nearest that it has.
-            Durability::Process | Durability::Epoch | Durability::Commit => Durability::Process,
-        };
+        let durability = wanted.durability;
         let mut settings = Engine::builder().arena_bytes(ARENA_BYTES);
         if let Some(shards) = wanted.shards {
             settings = settings.shards(shards);
@@ -82,8 +79,13 @@ impl Ours {
                 Streams::Threads => "session",
             },
             match durability {
-                Durability::None => "in memory",
-                _ => "files in shared memory, with before-images",
+                Durability::None => "in memory".to_owned(),
+                Durability::Process => "files in shared memory, with before-images".to_owned(),
+                Durability::Epoch => format!(
+                    "journals synced each {:?}, checkpoints with before-images",
+                    wanted.epoch
+                ),
+                Durability::Commit => "journals synced before an update counts as done".to_owned(),
             }
         );
         Ok(Self {
@@ -101,10 +103,12 @@ impl Ours {
         })
     }
 
-    /// Puts the blocks into the database, unclaimed, and an end behind them.
+    /// Closes the gaps of a run that was cut off; puts the blocks into the database, unclaimed, and
+    /// an end behind them.
     fn prepare(&self, line: &Line) -> Result<(), Failure> {
         let mut session = self.engine.session()?;
         let mut globals = session.globals(&self.globals);
+        gaps::close(&mut globals, &team::names("step")?, self.terms.spelling)?;
         globals.kill(&team::names("limit")?)?;
         globals.kill(&team::names("claim")?)?;
         let limits = std::iter::once(line.first - 1).chain(line.limits());
@@ -234,14 +238,20 @@ fn open(
     durability: Durability,
     wanted: &Wanted,
 ) -> Result<(Engine, Option<PathBuf>, Option<TempDir>), Failure> {
+    let settings = match durability {
+        Durability::None => return Ok((settings.build()?, None, None)),
+        Durability::Process => settings.durability(ancile::Durability::Process),
+        Durability::Epoch => settings.durability(ancile::Durability::Epoch(wanted.epoch)),
+        Durability::Commit => settings.durability(ancile::Durability::Commit),
+    };
     if let Some(directory) = &wanted.database {
         return Ok((settings.open(directory)?, Some(directory.clone()), None));
     }
-    if durability == Durability::None {
-        return Ok((settings.build()?, None, None));
-    }
-    // Where a mapped file belongs: a disk under it would write at its own pace.
-    let directory = wanted.directory(Durability::None)?;
+    let directory = wanted.directory(match durability {
+        // Where a mapped file belongs: a disk under it would write at its own pace.
+        Durability::Process => Durability::None,
+        other => other,
+    })?;
     let path = directory.path().to_owned();
     Ok((settings.open(&path)?, Some(path), Some(directory)))
 }
@@ -346,6 +356,29 @@ mod tests {
             .stderr(Stdio::null())
             .spawn()
             .unwrap()
+    }
+
+    #[test]
+    fn integers_that_are_missing_behind_others_are_set_before_a_run() {
+        for spelling in [Spelling::Words, Spelling::Digits] {
+            let mut wanted = wanted(None, Streams::Resident);
+            wanted.spelling = spelling;
+            let ours = Ours::new(&wanted).unwrap();
+            let line = Line::new(1, 30, 2, 10).unwrap();
+            let whole = ours.go_on(&line).unwrap();
+            let mut session = ours.engine.session().unwrap();
+            let mut globals = session.globals(&ours.globals);
+            // 27 takes 111 steps: some of them in a row, two apart, and the last one.
+            for integer in [82, 41, 62, 5, 2] {
+                let (mut keys, mut text) = (ancile::GlobalKeys::new(), Vec::new());
+                let step = team::names("step").unwrap();
+                team::push_key(&mut keys, &step, spelling, integer, &mut text).unwrap();
+                let key = ancile::GlobalKey::from_bytes(ancile::KeyList::key(&keys, 0)).unwrap();
+                assert_eq!(globals.kill(&key).unwrap(), 1);
+            }
+            let ran = ours.go_on(&line).unwrap();
+            assert_eq!((ran.nodes, ran.updates), (whole.nodes, 0));
+        }
     }
 
     #[test]

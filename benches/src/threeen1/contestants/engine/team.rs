@@ -1,13 +1,10 @@
 //! Streams that wait for nothing, and whoever drives them.
 //!
 //! # A round
-//! A walk goes out, from integer to integer, until it finds one that is set, or 1; then it goes back
-//! on its path and sets what it met. Each round moves every walk by one integer: those on their way
-//! out want a look-up each, which is one batch; those on their way back want an update each, which is
-//! another. A stream whose walks are few begins others, at the next starts of its block.
-//!
-//! So whatever is set, all that comes after it in its sequence has been set before, in an earlier
-//! batch: a run that is cut off at any moment leaves no gap that a later walk would pass over.
+//! Every walk of every stream wants one look-up: they go out as one batch. A walk whose integer was
+//! found, or is 1, has come to its end; its path is known then, and goes with those of others into
+//! one batch of updates. The others go on to their next integer. A stream whose walks are few begins
+//! others, at the next starts of its block.
 //!
 //! Look-ups bring the steps with them, so a walk's end needs no other call. What two walks of a team
 //! have both set out for is set twice, as by two streams; the counts say so.
@@ -57,7 +54,6 @@ pub(super) struct Team {
     /// What was found under each key.
     found: Vec<Option<u64>>,
     text: Vec<u8>,
-    value: Vec<u8>,
     /// Paths at rest, for their memory.
     spare: Vec<Vec<u64>>,
     /// What the database knows at least, by this team.
@@ -81,17 +77,10 @@ struct Stream {
 
 /// A sequence on its way.
 struct Walk {
-    /// Integers that were not found and are not set yet.
+    /// Integers that were not found.
     path: Vec<u64>,
-    way: Way,
-}
-
-/// Where a walk is heading.
-enum Way {
-    /// Out; this integer is looked up.
-    Out(u64),
-    /// Back; the last integer of the path takes so many steps.
-    Back(u64),
+    /// The one that is looked up.
+    integer: u64,
 }
 
 /// The key of a shared number.
@@ -153,7 +142,6 @@ impl Team {
             entries: GlobalEntries::new(),
             found: Vec::new(),
             text: Vec::new(),
-            value: Vec::new(),
             spare: Vec::new(),
             longest: 0,
             highest: 0,
@@ -199,8 +187,7 @@ impl Team {
                 let mut path = self.spare.pop().unwrap_or_default();
                 path.clear();
                 let integer = stream.start;
-                let way = Way::Out(integer);
-                stream.walks.push(Walk { path, way });
+                stream.walks.push(Walk { path, integer });
                 stream.start += 1;
                 continue;
             }
@@ -219,7 +206,7 @@ impl Team {
         Ok(())
     }
 
-    /// Looks up the integer of each walk on its way out.
+    /// Looks up the integer of each walk.
     fn look_up<S: Verbs>(&mut self, globals: &mut GlobalVerbs<'_, S>) -> Result<(), Failure> {
         let Self {
             terms,
@@ -232,11 +219,9 @@ impl Team {
         } = self;
         keys.clear();
         for stream in &mut *streams {
+            stream.counts.reads += stream.walks.len() as u64;
             for walk in &stream.walks {
-                if let Way::Out(integer) = walk.way {
-                    stream.counts.reads += 1;
-                    push_key(keys, step, terms.spelling, integer, text)?;
-                }
+                push_key(keys, step, terms.spelling, walk.integer, text)?;
             }
         }
         found.clear();
@@ -254,95 +239,80 @@ impl Team {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// Turns the walks that found something, and moves all others by one integer.
+    /// Goes on with each walk, and sets what those know that have come to their end.
     fn go_on<S: Verbs>(&mut self, client: &mut S, globals: &Globals) -> Result<(), Failure> {
-        let Self { terms, streams, .. } = self;
         let mut answers = self.found.iter();
+        let mut ended = Vec::new();
         let (mut longest, mut highest) = (0, 0);
-        let mut turned = Vec::new();
-        self.entries.clear();
-        for stream in streams {
-            // The answers are in the order of the walks, so none is removed before all have theirs.
-            for walk in &mut stream.walks {
-                let integer = match walk.way {
-                    Way::Out(integer) => integer,
-                    Way::Back(_) => continue,
-                };
+        for stream in &mut self.streams {
+            // Walks that end are taken out behind the answers, which are in their order.
+            let mut ends = Vec::new();
+            for (at, walk) in stream.walks.iter_mut().enumerate() {
                 let found = answers.next().copied().flatten();
-                if found.is_some() || integer == 1 {
-                    let known = found.unwrap_or(0);
-                    longest = longest.max(known + walk.path.len() as u64);
-                    stream.counts.updates += walk.path.len() as u64;
-                    walk.way = Way::Back(known + 1);
-                    if terms.unit == Unit::Path {
-                        turned.push((std::mem::take(&mut walk.path), known));
-                    }
+                if found.is_some() || walk.integer == 1 {
+                    ends.push((at, walk.path.len() as u64 + found.unwrap_or(0)));
                 } else {
-                    walk.path.push(integer);
-                    let after =
-                        next(integer).ok_or_else(|| Failure::new("a sequence leaves 64 bits"))?;
-                    walk.way = Way::Out(after);
-                    highest = highest.max(after);
-                    stream.counts.highest = stream.counts.highest.max(after);
+                    walk.path.push(walk.integer);
+                    walk.integer = next(walk.integer)
+                        .ok_or_else(|| Failure::new("a sequence leaves 64 bits"))?;
+                    highest = walk.integer.max(highest);
+                    stream.counts.highest = stream.counts.highest.max(walk.integer);
+                }
+            }
+            for (at, steps) in ends.into_iter().rev() {
+                let walk = stream.walks.swap_remove(at);
+                if walk.path.is_empty() {
+                    self.spare.push(walk.path);
+                } else {
+                    longest = steps.max(longest);
+                    stream.counts.updates += walk.path.len() as u64;
+                    ended.push((walk.path, steps));
                 }
             }
         }
         // Before the first step of these paths is there, so that who finds one need not look at it.
         self.longest = raise(client, globals, Name::Result, longest, self.longest)?;
         self.highest = raise(client, globals, Name::Highest, highest, self.highest)?;
-        self.set_paths(client, globals, &turned)?;
-        self.go_back(&mut client.globals(globals))
+        match self.terms.unit {
+            Unit::Update => self.set_steps(&mut client.globals(globals), &ended)?,
+            Unit::Path => self.set_paths(client, globals, &ended)?,
+        }
+        self.spare.extend(ended.into_iter().map(|(path, _)| path));
+        Ok(())
     }
 
-    /// Sets the steps of the last integer of each walk on its way back, each an update of its own.
-    fn go_back<S: Verbs>(&mut self, globals: &mut GlobalVerbs<'_, S>) -> Result<(), Failure> {
+    /// Sets the steps of paths, each an update of its own.
+    fn set_steps<S: Verbs>(
+        &mut self,
+        globals: &mut GlobalVerbs<'_, S>,
+        ended: &[(Vec<u64>, u64)],
+    ) -> Result<(), Failure> {
         let spelling = self.terms.spelling;
-        for stream in &mut self.streams {
-            let mut at = 0;
-            while let Some(walk) = stream.walks.get_mut(at) {
-                let Way::Back(steps) = &mut walk.way else {
-                    at += 1;
-                    continue;
-                };
-                let Some(integer) = walk.path.pop() else {
-                    self.spare.push(stream.walks.swap_remove(at).path);
-                    continue;
-                };
-                self.value.clear();
-                spelling.encode(*steps, &mut self.value);
-                self.text.clear();
-                spelling.encode(integer, &mut self.text);
-                self.bytes += (self.text.len() + self.value.len()) as u64;
-                match spelling {
-                    Spelling::Digits => {
-                        self.entries.push_child(&self.step, integer, &self.value)?
-                    }
-                    Spelling::Words => {
-                        self.entries
-                            .push_child(&self.step, &self.text[..], &self.value)?;
-                    }
-                }
-                *steps += 1;
-                at += 1;
+        self.entries.clear();
+        for (path, steps) in ended {
+            for (met, &integer) in path.iter().enumerate() {
+                let set = (integer, steps - met as u64);
+                let (entries, step) = (&mut self.entries, &self.step);
+                self.bytes += push_entry(entries, step, spelling, set, &mut self.text)?;
             }
         }
         Ok(globals.set_batch(&self.entries)?)
     }
 
-    /// Sets the steps of each whole path, by what is known of its end, in one transaction.
+    /// Sets the steps of each path in one transaction.
     fn set_paths<S: Verbs>(
         &mut self,
         client: &mut S,
         globals: &Globals,
-        turned: &[(Vec<u64>, u64)],
+        ended: &[(Vec<u64>, u64)],
     ) -> Result<(), Failure> {
         let spelling = self.terms.spelling;
-        for (path, known) in turned {
+        for (path, steps) in ended {
             let mut entries = Vec::new();
-            for (&integer, steps) in path.iter().rev().zip(known + 1..) {
+            for (met, &integer) in path.iter().enumerate() {
                 let (mut text, mut value) = (Vec::new(), Vec::new());
                 spelling.encode(integer, &mut text);
-                spelling.encode(steps, &mut value);
+                spelling.encode(steps - met as u64, &mut value);
                 self.bytes += (text.len() + value.len()) as u64;
                 entries.push((self.step.child(&text[..])?, value));
             }
@@ -358,8 +328,9 @@ impl Team {
     }
 }
 
+/// Adds the key of an integer.
 #[inline]
-fn push_key(
+pub(super) fn push_key(
     keys: &mut GlobalKeys,
     step: &GlobalKey,
     spelling: Spelling,
@@ -375,6 +346,27 @@ fn push_key(
         }
     }
     Ok(())
+}
+
+/// Adds an integer and its steps; how many bytes key and value have.
+#[inline]
+pub(super) fn push_entry(
+    entries: &mut GlobalEntries,
+    step: &GlobalKey,
+    spelling: Spelling,
+    (integer, steps): (u64, u64),
+    text: &mut Vec<u8>,
+) -> Result<u64, Failure> {
+    text.clear();
+    spelling.encode(integer, text);
+    let key_bytes = text.len();
+    spelling.encode(steps, text);
+    let (key, value) = text.split_at(key_bytes);
+    match spelling {
+        Spelling::Digits => entries.push_child(step, integer, value)?,
+        Spelling::Words => entries.push_child(step, key, value)?,
+    }
+    Ok(text.len() as u64)
 }
 
 /// Raises a shared number, in a transaction, if it is not known to be high enough; how high it is then

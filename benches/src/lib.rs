@@ -30,6 +30,7 @@ pub mod persist;
 pub mod random;
 pub mod reference;
 pub mod region;
+pub mod reopen;
 pub mod report;
 pub mod rounds;
 pub mod setup;

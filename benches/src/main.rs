@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use ancile_benches::failure::Failure;
 use ancile_benches::{
     completedb, durability, globals, indexes, latency, line, machine, memory, peers_bench, persist,
-    sweep, threeen1, transactions,
+    reopen, sweep, threeen1, transactions,
 };
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -49,6 +49,11 @@ enum Bench {
     Transactions(transactions::Options),
     /// What it costs that changes outlive the process, or the system.
     Durability(durability::Options),
+    /// How long it takes to open a database again.
+    Reopen(reopen::Options),
+    /// A process that changes rows until it closes or is killed.
+    #[command(hide = true)]
+    ReopenChange(reopen::Change),
     /// Percentiles of single blocking calls.
     Latency(latency::Options),
     /// The round trip of a cache line between two cores.
@@ -83,6 +88,8 @@ fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Memory(options) => memory::run(&options),
         Bench::Transactions(options) => transactions::run(&options),
         Bench::Durability(options) => durability::run(&options),
+        Bench::Reopen(options) => reopen::run(&options),
+        Bench::ReopenChange(options) => reopen::change(&options),
         Bench::Latency(options) => latency::run(&options),
         Bench::Line { rounds } => {
             for _ in 0..rounds {

@@ -5,6 +5,7 @@ mod backup;
 mod builder;
 mod database;
 mod directory;
+mod flushed;
 mod globals;
 mod journaled;
 mod journals;
@@ -28,6 +29,7 @@ pub use backup::{BackedUp, Restored, backup, restore, restore_with};
 pub use builder::{Durability, EngineBuilder};
 use directory::Directory;
 use directory::StoredTable;
+pub use flushed::Flushed;
 use journaled::WriterThread;
 pub use journals::{
     JournalPart, JournalRecord, JournalSpace, Journals, Reach, Recovered, RolledBack, SealedEpoch,

@@ -14,6 +14,7 @@ mod database;
 mod dump;
 mod executor;
 mod flood;
+mod flushed;
 mod forgotten;
 mod forked;
 mod full;

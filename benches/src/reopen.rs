@@ -32,6 +32,9 @@ const BATCH: u64 = 256;
 /// Rows that are looked at after an opening.
 const LOOKS: u64 = 1000;
 
+/// A process that is to be killed, and is not, ends by itself after so long.
+const KILLED_WITHIN: Duration = Duration::from_secs(60);
+
 /// What the changes survive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -56,6 +59,9 @@ pub struct Options {
     /// Sizes of the database in GiB of rows; 0 means a single row.
     #[arg(long, value_delimiter = ',', default_values_t = [0.0, 0.1, 1.0, 5.0])]
     pub gib: Vec<f64>,
+    /// Shards; one a processor if not given.
+    #[arg(long)]
+    pub shards: Option<usize>,
     /// Openings after each end.
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
@@ -69,21 +75,34 @@ pub struct Options {
     /// File for JSON lines.
     #[arg(long)]
     pub json: Option<PathBuf>,
+    /// Small databases, opened once after each end: only whether what is found is right.
+    #[arg(long)]
+    pub smoke: bool,
 }
 
 /// Options of one process that changes rows.
 #[derive(Debug, Clone, Args)]
 pub struct Change {
     path: PathBuf,
+    #[command(flatten)]
+    base: Base,
+    /// Seconds after which it says that it has changed rows.
+    #[arg(long)]
+    seconds: f64,
+    /// Whether it closes the database then, or goes on until it is killed.
+    #[arg(long)]
+    closes: bool,
+}
+
+/// A database: how it is kept, and what is in it.
+#[derive(Debug, Clone, Copy, Args)]
+struct Base {
     #[arg(long)]
     kept: Kept,
     #[arg(long)]
     rows: u64,
-    /// Seconds after which it says so and goes on until it is killed; without them it closes at once.
     #[arg(long)]
-    seconds: f64,
-    #[arg(long)]
-    closes: bool,
+    shards: Option<usize>,
 }
 
 /// What was found of one size, durability and end.
@@ -115,6 +134,9 @@ struct Opening {
 /// # Errors
 /// What the engine or the system reports, and rows that are not what they should be.
 pub fn run(options: &Options) -> Result<(), Failure> {
+    if options.smoke {
+        return smoke(options);
+    }
     machine::refuse_debug()?;
     let machine = Machine::observe();
     println!("{}", machine.describe());
@@ -132,8 +154,9 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let mut shown = Shown::new(&head);
     for kept in [Kept::Process, Kept::Epoch] {
         for &gib in &options.gib {
-            for (after, openings) in turns(options, kept, rows_of(gib)?)? {
-                let found = Found::new(kept, after, rows_of(gib)?, &openings, &machine);
+            let base = options.base(kept, gib)?;
+            for (after, openings) in turns(options, base)? {
+                let found = Found::new(base, after, &openings, &machine);
                 journal.write(&found)?;
                 shown.push(found.cells());
             }
@@ -144,25 +167,45 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn rows_of(gib: f64) -> Result<u64, Failure> {
-    match gib {
-        gib if (0.0..=1024.0).contains(&gib) => {
-            Ok(((gib * f64::from(1 << 30)) as u64 / ROW_BYTES).max(1))
+fn smoke(options: &Options) -> Result<(), Failure> {
+    let options = Options {
+        rounds: 1,
+        seconds: 0.1,
+        shards: Some(2),
+        ..options.clone()
+    };
+    for kept in [Kept::Process, Kept::Epoch] {
+        for gib in [0.0, 0.001] {
+            turns(&options, options.base(kept, gib)?)?;
         }
-        _ => Err(Failure::new("--gib takes numbers from 0 to 1024")),
+    }
+    println!("databases that were closed or killed are found whole");
+    Ok(())
+}
+
+impl Options {
+    fn base(&self, kept: Kept, gib: f64) -> Result<Base, Failure> {
+        if !(0.0..=1024.0).contains(&gib) {
+            return Err(Failure::new("--gib takes numbers from 0 to 1024"));
+        }
+        Ok(Base {
+            kept,
+            rows: ((gib * f64::from(1 << 30)) as u64 / ROW_BYTES).max(1),
+            shards: self.shards,
+        })
     }
 }
 
 /// Openings of a database that was closed and whose process was killed, in turns.
-fn turns(options: &Options, kept: Kept, rows: u64) -> Result<[(End, Vec<Opening>); 2], Failure> {
-    let directory = directory(options, kept)?;
+fn turns(options: &Options, base: Base) -> Result<[(End, Vec<Opening>); 2], Failure> {
+    let directory = directory(options, base.kept)?;
     let path = directory.path().join("database");
-    fill(&path, kept, rows)?;
+    fill(&path, base)?;
     let mut all = [(End::Closed, Vec::new()), (End::Killed, Vec::new())];
     for _ in 0..options.rounds.max(1) {
         for (end, openings) in &mut all {
-            change_elsewhere(options, &path, kept, rows, *end)?;
-            openings.push(open(&path, kept, rows)?);
+            change_elsewhere(&path, base, options.seconds, *end)?;
+            openings.push(open(&path, base)?);
         }
     }
     Ok(all)
@@ -181,14 +224,47 @@ fn directory(options: &Options, kept: Kept) -> Result<TempDir, Failure> {
         .map_err(|error| Failure::new(format!("no directory in {}: {error}", folder.display())))
 }
 
-fn builder(kept: Kept, rows: u64) -> EngineBuilder {
-    let epoch = Duration::from_millis(100);
-    Engine::builder()
-        .arena_bytes(rows * (ROW_BYTES + 64) + (256 << 20))
-        .durability(match kept {
-            Kept::Process => Durability::Process,
-            Kept::Epoch => Durability::Epoch(epoch),
-        })
+impl Base {
+    fn builder(self) -> EngineBuilder {
+        let builder = Engine::builder()
+            .arena_bytes(self.rows * (ROW_BYTES + 64) + (256 << 20))
+            .durability(match self.kept {
+                Kept::Process => Durability::Process,
+                Kept::Epoch => Durability::Epoch(Duration::from_millis(100)),
+            });
+        match self.shards {
+            Some(shards) => builder.shards(shards),
+            None => builder,
+        }
+    }
+
+    /// Words for another process that is to open the same database.
+    fn words(self) -> Vec<String> {
+        let mut words = vec![
+            format!("--kept={}", self.kept.name()),
+            format!("--rows={}", self.rows),
+        ];
+        words.extend(self.shards.map(|shards| format!("--shards={shards}")));
+        words
+    }
+}
+
+impl Kept {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Epoch => "epoch",
+        }
+    }
+}
+
+impl End {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Killed => "killed",
+        }
+    }
 }
 
 /// A row that says whose it is.
@@ -198,13 +274,13 @@ fn row_of(key: u64, version: u64) -> Row {
     row
 }
 
-fn fill(path: &Path, kept: Kept, rows: u64) -> Result<(), Failure> {
-    let engine = builder(kept, rows).open(path)?;
-    let schema = Schema::cells(COLUMNS).keyed().expect_rows(rows);
+fn fill(path: &Path, base: Base) -> Result<(), Failure> {
+    let engine = base.builder().open(path)?;
+    let schema = Schema::cells(COLUMNS).keyed().expect_rows(base.rows);
     let table: Table<Row> = engine.create_table("rows", schema)?;
     let mut session = engine.session()?;
-    for first in (0..rows).step_by(BATCH as usize) {
-        let keys = first..rows.min(first + BATCH);
+    for first in (0..base.rows).step_by(BATCH as usize) {
+        let keys = first..base.rows.min(first + BATCH);
         let ids: Vec<_> = keys.clone().map(SurrogateId).collect();
         let new: Vec<_> = keys.map(|key| row_of(key, 0)).collect();
         session.insert_keyed_batch(&table, &ids, &new)?;
@@ -214,22 +290,12 @@ fn fill(path: &Path, kept: Kept, rows: u64) -> Result<(), Failure> {
 }
 
 /// Lets another process change rows and end.
-fn change_elsewhere(
-    options: &Options,
-    path: &Path,
-    kept: Kept,
-    rows: u64,
-    end: End,
-) -> Result<(), Failure> {
+fn change_elsewhere(path: &Path, base: Base, seconds: f64, end: End) -> Result<(), Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("reopen-change").arg(path);
-    command.args(["--kept", &format!("{kept:?}").to_lowercase()]);
-    command.args([
-        "--rows",
-        &rows.to_string(),
-        "--seconds",
-        &options.seconds.to_string(),
-    ]);
+    command
+        .args(base.words())
+        .arg(format!("--seconds={seconds}"));
     if end == End::Closed {
         command.arg("--closes");
     }
@@ -251,29 +317,33 @@ fn change_elsewhere(
     }
 }
 
-/// Changes rows in every shard, says so, and closes the database or goes on.
+/// Changes rows in every shard, says so, and closes the database, sooner or later.
 ///
 /// # Errors
 /// What the engine reports.
 pub fn change(options: &Change) -> Result<(), Failure> {
-    let engine = builder(options.kept, options.rows).open(&options.path)?;
-    let table: Table<Row> = engine.open_table("rows")?;
     let time = Duration::try_from_secs_f64(options.seconds)
         .map_err(|_| Failure::new("--seconds must be a length of time"))?;
-    let mut until = Instant::now() + time;
-    loop {
-        let (table, rows) = (table.clone(), options.rows);
-        let changed =
-            engine.on_every_shard(move |resident| change_until(resident, &table, rows, until))?;
-        for changed in changed {
-            changed?;
-        }
-        println!("changed");
-        if options.closes {
-            return Ok(engine.close()?);
-        }
-        until = Instant::now() + Duration::from_secs(3600);
+    let engine = options.base.builder().open(&options.path)?;
+    let table: Table<Row> = engine.open_table("rows")?;
+    change_for(&engine, &table, options.base.rows, time)?;
+    println!("changed");
+    if !options.closes {
+        change_for(&engine, &table, options.base.rows, KILLED_WITHIN)?;
     }
+    Ok(engine.close()?)
+}
+
+fn change_for(
+    engine: &Engine,
+    table: &Table<Row>,
+    rows: u64,
+    time: Duration,
+) -> Result<(), Failure> {
+    let (table, until) = (table.clone(), Instant::now() + time);
+    let changed =
+        engine.on_every_shard(move |resident| change_until(resident, &table, rows, until))?;
+    Ok(changed.into_iter().collect::<ancile::Result<()>>()?)
 }
 
 fn change_until(
@@ -298,20 +368,20 @@ fn change_until(
     Ok(())
 }
 
-fn open(path: &Path, kept: Kept, rows: u64) -> Result<Opening, Failure> {
-    let builder = builder(kept, rows);
+fn open(path: &Path, base: Base) -> Result<Opening, Failure> {
+    let builder = base.builder();
     let start = Instant::now();
     let engine = builder.open(path)?;
     let open = start.elapsed();
     let table: Table<Row> = engine.open_table("rows")?;
     let mut session = engine.session()?;
-    look(&mut session, &table, rows / 2)?;
+    look(&mut session, &table, base.rows / 2)?;
     let answer = start.elapsed();
     while !is_loaded(&engine) {
         std::thread::sleep(Duration::from_micros(200));
     }
     let loaded = start.elapsed();
-    check(&mut session, &table, rows)?;
+    check(&mut session, &table, base.rows)?;
     drop(session);
     engine.close()?;
     Ok(Opening {
@@ -349,7 +419,7 @@ fn look(session: &mut Session, table: &Table<Row>, key: u64) -> Result<(), Failu
 }
 
 impl Found {
-    fn new(kept: Kept, after: End, rows: u64, openings: &[Opening], machine: &Machine) -> Self {
+    fn new(base: Base, after: End, openings: &[Opening], machine: &Machine) -> Self {
         let sorted = |of: fn(&Opening) -> Duration| {
             let mut millis: Vec<_> = openings
                 .iter()
@@ -360,9 +430,9 @@ impl Found {
         };
         Self {
             bench: "reopen",
-            kept,
+            kept: base.kept,
             after,
-            rows,
+            rows: base.rows,
             row_bytes: ROW_BYTES,
             open_ms: sorted(|opening| opening.open),
             first_answer_ms: sorted(|opening| opening.answer),
@@ -375,8 +445,8 @@ impl Found {
         let median = |millis: &[f64]| format!("{:.1}", millis[millis.len() / 2]);
         let max = |millis: &[f64]| format!("{:.1}", millis[millis.len() - 1]);
         vec![
-            format!("{:?}", self.kept).to_lowercase(),
-            format!("{:?}", self.after).to_lowercase(),
+            self.kept.name().to_owned(),
+            self.after.name().to_owned(),
             format!(
                 "{:.1}",
                 (self.rows * self.row_bytes) as f64 / f64::from(1 << 20)

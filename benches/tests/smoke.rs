@@ -59,3 +59,13 @@ fn threeen1_agrees(words: &[&str]) {
     let line = Line::<threeen1::Options>::parse_from(start.iter().chain(words));
     threeen1::run(&line.options).unwrap();
 }
+
+#[test]
+fn every_database_that_was_closed_or_killed_is_found_whole() {
+    // It opens itself in other processes, so it is run as a program.
+    let bench = std::process::Command::new(env!("CARGO_BIN_EXE_ancile-bench"))
+        .args(["reopen", "--smoke"])
+        .output()
+        .unwrap();
+    assert!(bench.status.success(), "{bench:?}");
+}

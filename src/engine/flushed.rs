@@ -1,14 +1,17 @@
-//! Waiting for the disk without a thread that waits.
+//! Waiting for the disk, with and without a thread that waits.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
 
 use super::Engine;
-use crate::error::{Error, Result};
-use crate::journal::{Durable, EpochClock};
+use crate::error::Result;
+use crate::journal::EpochClock;
+use crate::session::{poll_durable, with_waker};
+use crate::shard::panic_message;
 
 /// All that had happened to a database up to some moment, on its way to the disk: made by
 /// [`Engine::flushed`]. A future for any executor, or the one who calls a function ([`then`](Self::then)).
@@ -21,15 +24,26 @@ pub struct Flushed {
     awaited: Option<(Arc<EpochClock>, u64)>,
 }
 
-type Done = Box<dyn FnOnce(Result<()>) + Send>;
-
 /// A function that is called in place of a task that is woken.
 struct Callback {
-    awaited: (Arc<EpochClock>, u64),
+    flushed: Flushed,
     done: Mutex<Option<Done>>,
 }
 
+type Done = Box<dyn FnOnce(Result<()>) + Send>;
+
 impl Engine {
+    /// Waits until all that has happened so far is on the disk, of a database with journals.
+    pub fn flush(&self) -> Result<()> {
+        let flushed = self.flushed();
+        loop {
+            match with_waker(|waker| flushed.look(waker)) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+
     /// Asks that all that has happened so far get to the disk now, as [`flush`](Self::flush) does, and
     /// lets the caller go on: the answer comes to a future or a function. Done at once for a database
     /// without journals.
@@ -68,21 +82,25 @@ impl Flushed {
     /// from the one that writes the journals, which does nothing else meanwhile; so the function should
     /// only pass it on. If it panics, that is the end of the panic.
     pub fn then(self, done: impl FnOnce(Result<()>) + Send + 'static) {
-        let Some(awaited) = self.awaited else {
-            return done(Ok(()));
-        };
         let callback = Callback {
-            awaited,
+            flushed: self,
             done: Mutex::new(Some(Box::new(done))),
         };
         Arc::new(callback).wake();
+    }
+
+    fn look(&self, waker: &Waker) -> Poll<Result<()>> {
+        match &self.awaited {
+            Some((clock, epoch)) => poll_durable(clock, *epoch, waker),
+            None => Poll::Ready(Ok(())),
+        }
     }
 }
 
 impl Wake for Callback {
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(Arc::clone(&self));
-        let Some(result) = look(&self.awaited, &waker) else {
+        let Poll::Ready(result) = self.flushed.look(&waker) else {
             return;
         };
         let done = self
@@ -90,9 +108,11 @@ impl Wake for Callback {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(done) = done {
-            // The panic has been reported by the hook; it must not end the thread that writes.
-            let _ = catch_unwind(AssertUnwindSafe(|| done(result)));
+        if let Some(done) = done
+            && let Err(payload) = catch_unwind(AssertUnwindSafe(|| done(result)))
+        {
+            // The hook has reported it; the thread that writes goes on, and so does whoever asked.
+            panic_message(payload);
         }
     }
 }
@@ -101,19 +121,7 @@ impl Future for Flushed {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(awaited) = &self.awaited else {
-            return Poll::Ready(Ok(()));
-        };
-        look(awaited, task.waker()).map_or(Poll::Pending, Poll::Ready)
-    }
-}
-
-/// What became of an epoch; if that is not known yet, the waker is woken when it is.
-fn look((clock, epoch): &(Arc<EpochClock>, u64), waker: &Waker) -> Option<Result<()>> {
-    match clock.wait(*epoch, waker) {
-        Durable::Yes => Some(Ok(())),
-        Durable::Never(reason) => Some(Err(Error::NotDurable(reason))),
-        Durable::NotYet => None,
+        self.look(task.waker())
     }
 }
 
@@ -132,6 +140,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn a_journal_that_cannot_be_written_is_told_to_whoever_waits_and_whoever_comes_later() {

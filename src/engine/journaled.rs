@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::Engine;
 use super::directory::Directory;
 use crate::arena::{ExtentKind, JournaledArena, LoadError, MapOptions, RedoStart};
-use crate::error::{Error, OpenError, Result};
+use crate::error::OpenError;
 use crate::journal::{
     Disk, DiskSide, EpochClock, FileDisk, Recovery, RecoveryError, Retention, Sizes, Staging,
     ToShard, WriterQueue, create,
@@ -295,22 +295,6 @@ fn run(mut writer: Writer, epochs: &EpochClock, clock: &Clock) {
 }
 
 impl Engine {
-    /// Waits until all that has happened so far is on the disk, of a database with journals.
-    pub fn flush(&self) -> Result<()> {
-        let Some(clock) = self.peers.epochs.as_deref() else {
-            return Ok(());
-        };
-        let epoch = clock.open();
-        loop {
-            use crate::journal::Durable;
-            match with_waker(|waker| clock.wait(epoch, waker)) {
-                Durable::Yes => return Ok(()),
-                Durable::Never(reason) => return Err(Error::NotDurable(reason)),
-                Durable::NotYet => thread::park(),
-            }
-        }
-    }
-
     /// Bytes of a database with journals that are in memory of its shards' own, of those that were in its
     /// files when it was opened. The rest is read from the files as it is needed, and loaded in the
     /// background, where it is compared with its checksums.

@@ -33,6 +33,7 @@ pub use polled::{AsyncSession, AsyncTransaction};
 pub use records::RecordVerbs;
 pub use resident::Resident;
 pub use settle::Acknowledge;
+pub(crate) use settle::poll_durable;
 pub use transaction::{
     Isolation, Savepoint, Transaction, TransactionGlobals, TransactionOptions, TransactionOutcome,
     TransactionRecords, Transactions,

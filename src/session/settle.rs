@@ -7,7 +7,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use super::host::Host;
 use super::link::Link;
@@ -50,11 +50,15 @@ pub(super) async fn settled(awaited: Option<Arc<EpochClock>>) -> Result<()> {
         return Ok(());
     };
     let epoch = clock.open();
-    let durable = poll_fn(|task| match clock.wait(epoch, task.waker()) {
+    poll_fn(|task| poll_durable(&clock, epoch, task.waker())).await
+}
+
+/// What became of an epoch; as long as that is not known, sees to it that the waker is woken when it is.
+pub(crate) fn poll_durable(clock: &EpochClock, epoch: u64, waker: &Waker) -> Poll<Result<()>> {
+    match clock.wait(epoch, waker) {
         Durable::NotYet => Poll::Pending,
-        answer => Poll::Ready(answer),
-    });
-    told(durable.await)
+        answer => Poll::Ready(told(answer)),
+    }
 }
 
 fn told(answer: Durable) -> Result<()> {

@@ -213,8 +213,9 @@ impl Ours {
             seconds: (last - start).as_secs_f64(),
             raw_bytes: Some(ended.iter().map(|ended| ended.bytes).sum()),
             stored_bytes: match &self.directory {
-                Some(directory) => bytes_in(directory),
-                None => Some(globals.bytes()?),
+                Some(directory) if self.durability == Durability::Process => bytes_in(directory),
+                // Images are those of the last checkpoint, and come to what memory holds.
+                _ => Some(globals.bytes()?),
             },
         })
     }

@@ -5,11 +5,11 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use ancile::{Engine, Session, TableSchema, Value, Verbs};
+use ancile::{Engine, GlobalKeyRef, KeyRange, Session, TableSchema, Value, Verbs};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::format::{Extra, Format, Layout, csv, jsonl, value_of};
+use super::format::{Extra, Format, Layout, csv, globals, jsonl, value_of};
 use super::progress::Progress;
 use super::{Done, open_for_reading};
 
@@ -20,8 +20,9 @@ is opened for reading only, and nobody may have it open for changes meanwhile.
 Formats:
   jsonl  One JSON object a line. A table begins with its schema, {\"table\": NAME, \"schema\": {..}}; \
 each row is {\"table\": NAME, \"row\": {FIELD: VALUE, ..}}, with \"key\" before \"row\" in keyed tables, and \
-\"id\" (where it lay: told, and not loaded) in tables of rows without keys.
-  csv    RFC 4180, one table. The first line, which begins with #{, is the schema, as in jsonl; the \
+\"id\" (where it lay: told, and not loaded) in tables of rows without keys. Each node of globals is \
+{\"table\": NAME, \"global\": [NAME, SUBSCRIPT, ..], \"value\": VALUE}, in their order.
+  csv    RFC 4180, one table, which cannot be one of globals. The first line, which begins with #{, is the schema, as in jsonl; the \
 second names the columns, among them @key or @id. A field that holds nothing is empty; a text of no \
 letters is \"\".
 
@@ -29,12 +30,17 @@ Schemas:
   {\"records\": {\"fields\": [{\"name\": NAME, \"kind\": KIND, \"optional\": BOOL}, ..], \"key\": [FIELD, ..], \
 \"indexes\": [{\"name\": NAME, \"kind\": \"hash\", \"unique\" or \"ordered\", \"fields\": [FIELD, ..]}, ..]}}
   {\"rows\": {\"keyed\": BOOL, \"columns\": [{\"name\": NAME, \"kind\": KIND}, ..]}}
+  {\"globals\": {\"routing\": \"name_and_first\", \"full_key\" or {\"prefix\": SUBSCRIPTS}}}
 Kinds are u64, i64, f64, timestamp, and, of records only, bool, text, bytes.
 
 Values: integers and timestamps (microseconds since 1970-01-01 00:00 UTC) are decimal numbers of up to \
 64 bits (beyond 2^53 they are exact here, and rounded by programs that read JSON numbers as doubles); \
 floating-point numbers are the shortest decimal with the same bits, or NaN, inf, -inf (strings in \
 JSON); bytes are Base64; nothing is null.
+
+Globals: names, subscripts and values are strings, or, if they are no UTF-8, {\"base64\": STRING}. \
+Subscripts that are integers of up to 64 bits are numbers, and other numbers strings in canonical form \
+(\"-.5\"): as a subscript, a string that looks like a canonical number is that number.
 
 Exit codes: 0 done, 2 cannot.";
 
@@ -66,6 +72,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Done> {
             "comma-separated values have one table: choose one with --table of {}",
             names.join(", ")
         );
+    }
+    if arguments.format == Format::Csv && layouts.iter().any(Layout::is_globals) {
+        bail!("globals have no columns: dump them with --format jsonl");
     }
     let mut sink = Sink::new(arguments.output.as_ref(), arguments.format)?;
     sink.with_schema = !arguments.no_schema;
@@ -136,9 +145,20 @@ impl Sink {
             Format::Jsonl => jsonl::write_row(&mut self.out, layout, extra, values)?,
             Format::Csv => csv::write_row(&mut self.out, extra, values)?,
         }
+        self.count();
+        Ok(())
+    }
+
+    /// Writes a node of globals, which only JSON lines have.
+    fn node(&mut self, layout: &Layout, key: GlobalKeyRef<'_>, value: &[u8]) -> Result<()> {
+        globals::write_node(&mut self.out, &layout.table, key, value)?;
+        self.count();
+        Ok(())
+    }
+
+    fn count(&mut self) {
         self.rows += 1;
         self.progress.tell(|| self.rows.to_string());
-        Ok(())
     }
 }
 
@@ -185,6 +205,14 @@ fn write_table(
                 })
             }
         }
+        TableSchema::Globals(_) => {
+            let store = engine.open_globals(&layout.table)?;
+            session
+                .globals(&store)
+                .scan_range(&every_key(), |key, value| {
+                    go_on(sink.node(layout, key, value))
+                })
+        }
         _ => {
             let records = engine.open_records_with(&layout.table)?;
             session
@@ -194,4 +222,12 @@ fn write_table(
     };
     scanned.with_context(|| format!("table {:?} could not be read", layout.table))?;
     failure.map_or(Ok(()), Err)
+}
+
+/// Where all keys are: no encoding begins with more bytes of this kind than the longest name has.
+fn every_key() -> KeyRange {
+    KeyRange {
+        start: Vec::new(),
+        end: vec![0xff; 256],
+    }
 }

@@ -6,8 +6,8 @@ use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
 
 use ancile::{
-    Batch, Engine, EngineBuilder, Error, Outcome, Records, Session, SurrogateId, Table,
-    TableSchema, Value, Verbs,
+    Batch, Engine, EngineBuilder, Error, GlobalKey, Globals, Outcome, Records, Session,
+    SurrogateId, Table, TableSchema, Value, Verbs,
 };
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -26,7 +26,7 @@ with as many shards as --shards says: this is the way to give a database another
 Tables that are not there are made; those that are must have the schema of the dump.
 
 A row whose key exists is refused, and ends the load, unless --upsert is given; a table of rows without \
-keys must be empty, unless --append is. What is wrong is told with the number of its line. A load that \
+keys must be empty, unless --append is, and a set of globals, unless --upsert is. What is wrong is told with the number of its line. A load that \
 fails leaves the rows of the lines before, and maybe of some behind, in the database.
 
 Exit codes: 0 loaded, 2 cannot.";
@@ -129,6 +129,7 @@ enum Handle {
     Keyed(Table<Vec<u64>>, Vec<(SurrogateId, Vec<u64>)>),
     Plain(Table<Vec<u64>>, Vec<Vec<u64>>),
     Records(Records<Vec<Value>>, Vec<Vec<Value>>),
+    Globals(Globals, Vec<(GlobalKey, Vec<u8>)>),
 }
 
 struct Loader<'a> {
@@ -167,6 +168,10 @@ impl Loader<'_> {
                 line.table
             );
         };
+        if target.layout.is_globals() {
+            let (key, value) = line.node()?;
+            return self.take_node(&line.table, number, key, value);
+        }
         let values = line.values(&target.layout)?;
         self.take(&line.table, number, line.key, values)
     }
@@ -248,6 +253,17 @@ impl Loader<'_> {
                     bail!("table {name:?} has no keys, and has rows: give --append to add to them");
                 }
             }
+            (TableSchema::Globals(routing), exists) => {
+                let store = if exists {
+                    self.engine.open_globals(&name)?
+                } else {
+                    self.engine.create_globals(&name, *routing)?
+                };
+                if !self.upsert && !self.session.globals(&store).is_empty()? {
+                    bail!("globals {name:?} have nodes: give --upsert to add to and replace them");
+                }
+                Handle::Globals(store, Vec::new())
+            }
             (TableSchema::Records(schema), false) => {
                 let records = self.engine.create_records_with(&name, schema.clone())?;
                 Handle::Records(records, Vec::new())
@@ -275,6 +291,7 @@ impl Loader<'_> {
             (Handle::Keyed(_, rows), Some(key)) => {
                 rows.push((SurrogateId(key), cells(&values)?));
             }
+            (Handle::Globals(..), _) => bail!("globals {table:?} have no rows: load them as jsonl"),
             (Handle::Keyed(..), None) => bail!("\"key\" is missing: table {table:?} is keyed"),
             (_, Some(_)) => bail!("table {table:?} is not keyed, and the row has a \"key\""),
             (Handle::Plain(_, rows), None) => rows.push(cells(&values)?),
@@ -283,6 +300,28 @@ impl Loader<'_> {
                 rows.push(values);
             }
         }
+        self.taken(table, line)
+    }
+
+    /// Takes a node of globals, and sends those that wait if they are many.
+    fn take_node(&mut self, table: &str, line: u64, key: GlobalKey, value: Vec<u8>) -> Result<()> {
+        let Some(Target {
+            handle: Handle::Globals(_, nodes),
+            bytes,
+            ..
+        }) = self.targets.get_mut(table)
+        else {
+            bail!("there are no globals {table:?}");
+        };
+        *bytes += key.as_bytes().len() + value.len();
+        nodes.push((key, value));
+        self.taken(table, line)
+    }
+
+    fn taken(&mut self, table: &str, line: u64) -> Result<()> {
+        let Some(target) = self.targets.get_mut(table) else {
+            return Ok(());
+        };
         target.lines.push(line);
         self.rows += 1;
         self.progress.tell(|| self.rows.to_string());
@@ -335,6 +374,10 @@ fn send(target: &mut Target, session: &mut Session, upsert: bool) -> Result<()> 
     target.bytes = 0;
     let mut refused: Vec<usize> = Vec::new();
     match &mut target.handle {
+        Handle::Globals(store, nodes) => {
+            let nodes = std::mem::take(nodes);
+            session.globals(store).set_batch(&nodes)?;
+        }
         Handle::Plain(table, rows) => {
             session.insert_batch(table, &std::mem::take(rows), &mut Vec::new())?;
         }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ancile::{Salvage, TableSchema};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 
 use super::Done;
@@ -50,6 +50,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Done> {
 
 fn write_all(salvage: &mut Salvage, sink: &mut Sink, told: &mut String) -> Result<()> {
     for table in salvage.tables() {
+        if let TableSchema::Globals(_) = table.schema {
+            bail!(
+                "table {:?} is of a kind that this command does not know",
+                table.name
+            );
+        }
         let layout = Layout::new(&table.name, &table.schema)?;
         sink.begin(&layout)?;
         let mut written = Ok(());

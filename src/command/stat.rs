@@ -239,6 +239,7 @@ impl Table {
             bytes(self.index_bytes)
         );
         let _ = match &self.schema {
+            SchemaEntry::Globals { routing } => writeln!(text, "  globals, routed by {routing}"),
             SchemaEntry::Rows { keyed, columns } => {
                 let keyed = if *keyed { "keyed, " } else { "" };
                 let columns = columns.iter().map(ToString::to_string);

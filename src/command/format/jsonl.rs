@@ -10,13 +10,13 @@
 
 use std::io::Write;
 
-use ancile::{Field, FieldKind, Value};
+use ancile::{Field, FieldKind, GlobalKey, Value};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::value::{odd_float, parse, to_base64};
-use super::{Extra, Layout, SchemaEntry};
+use super::{Extra, Layout, SchemaEntry, globals};
 
 #[derive(Serialize)]
 struct SchemaLine<'a> {
@@ -90,6 +90,11 @@ pub(crate) struct Line {
     _id: Option<u64>,
     #[serde(default)]
     row: Option<Map<String, Json>>,
+    /// The key of a node of globals: its name and subscripts.
+    #[serde(default)]
+    global: Option<Vec<Json>>,
+    #[serde(default)]
+    value: Option<Json>,
 }
 
 impl Line {
@@ -97,11 +102,26 @@ impl Line {
         serde_json::from_str(text).context("this is no line of a dump")
     }
 
+    /// The key and the value of the line's node.
+    pub(crate) fn node(&self) -> Result<(GlobalKey, Vec<u8>)> {
+        let (Some(parts), Some(value)) = (&self.global, &self.value) else {
+            bail!("this line has neither \"schema\" nor \"global\" and \"value\"");
+        };
+        if self.row.is_some() || self.key.is_some() {
+            bail!("globals have neither \"row\" nor \"key\"");
+        }
+        let value = globals::read_bytes(value).context("the value")?;
+        Ok((globals::read_key(parts)?, value.into_owned()))
+    }
+
     /// The values of the line's row.
     pub(crate) fn values(&self, layout: &Layout) -> Result<Vec<Value>> {
         let Some(row) = &self.row else {
             bail!("this line has neither \"schema\" nor \"row\"");
         };
+        if self.global.is_some() || self.value.is_some() {
+            bail!("rows have neither \"global\" nor \"value\"");
+        }
         let mut values: Vec<Option<Value>> = vec![None; layout.fields.len()];
         for (name, json) in row {
             let number = layout.field(name)?;

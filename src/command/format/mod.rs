@@ -1,6 +1,7 @@
 //! What a dump says: tables, rows and values, whatever the format of its lines.
 
 pub(crate) mod csv;
+pub(crate) mod globals;
 pub(crate) mod jsonl;
 mod value;
 
@@ -39,7 +40,7 @@ pub(crate) enum Extra {
 pub(crate) struct Layout {
     pub(crate) table: String,
     pub(crate) schema: TableSchema,
-    /// Its columns or fields.
+    /// Its columns or fields; globals have none.
     pub(crate) fields: Vec<Field>,
 }
 
@@ -48,6 +49,7 @@ impl Layout {
         let fields = match schema {
             TableSchema::Rows(rows) => rows.columns().iter().map(field_of).collect(),
             TableSchema::Records(records) => records.fields().to_vec(),
+            TableSchema::Globals(_) => Vec::new(),
             _ => bail!("table {table:?} is of a kind that this command does not know"),
         };
         Ok(Self {
@@ -75,6 +77,10 @@ impl Layout {
         tables
             .map(|table| Self::new(&table.name, &table.schema))
             .collect()
+    }
+
+    pub(crate) fn is_globals(&self) -> bool {
+        matches!(self.schema, TableSchema::Globals(_))
     }
 
     pub(crate) fn is_keyed(&self) -> bool {
@@ -110,6 +116,9 @@ impl Layout {
                     indexes: indexes.collect(),
                 }
             }
+            TableSchema::Globals(routing) => SchemaEntry::Globals {
+                routing: (*routing).into(),
+            },
             _ => SchemaEntry::Rows {
                 keyed: self.is_keyed(),
                 columns: fields
@@ -126,6 +135,7 @@ impl Layout {
     /// The table that a dump describes.
     pub(crate) fn of_json(table: &str, entry: SchemaEntry) -> Result<Self> {
         let schema = match entry {
+            SchemaEntry::Globals { routing } => TableSchema::Globals(routing.into()),
             SchemaEntry::Rows { keyed, columns } => {
                 let mut schema = Schema::new();
                 for column in &columns {
@@ -184,6 +194,9 @@ pub(crate) enum SchemaEntry {
         key: Vec<String>,
         #[serde(default)]
         indexes: Vec<IndexEntry>,
+    },
+    Globals {
+        routing: globals::RoutingEntry,
     },
 }
 

@@ -1,6 +1,7 @@
 //! Globals: every verb against an ordered map, on any number of shards, by every routing.
 
 mod damaged;
+mod dumped;
 mod killed;
 mod transactions;
 

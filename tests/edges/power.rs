@@ -56,6 +56,7 @@ fn open(path: &Path) -> (Engine, Table<Row>, Table<[u64; 1]>) {
 
 /// Looks at what is there, says so, and works until the power is cut.
 fn work(path: &Path) -> ! {
+    make_room(path);
     if path.join("MANIFEST").exists() {
         match ancile::check(path) {
             // It may have been cut while it was made.
@@ -124,6 +125,17 @@ fn work(path: &Path) -> ! {
         thread.join().unwrap();
     }
     unreachable!("workers work until the end")
+}
+
+/// Databases that were given up must not fill the disk.
+fn make_room(path: &Path) {
+    let disk = path.parent().expect("a directory on the disk");
+    for other in std::fs::read_dir(disk).unwrap() {
+        let other = other.unwrap().path();
+        if other != path && other.join("LOCK").exists() {
+            std::fs::remove_dir_all(&other).unwrap();
+        }
+    }
 }
 
 /// The process in the machine, if this is it.

@@ -18,7 +18,9 @@ and each must be whole in itself: its key belongs to its shard, no other row has
 where they should and name it. Rows of tables without keys and texts cannot tell whether they are whole; \
 compare them with what you know.
 
-What was left out is counted on standard error, by table and reason.
+Of a database with journals, shards whose journals are whole are taken as they were at the end of the same epoch; one whose journal is damaged as it was at the end of the last epoch before the damage, so that transactions over it and others may be there in part. Pages of images that do not have their checksums are left out.
+
+What was left out is told on standard error: what of the files cannot be read, and how many rows, by table and reason.
 
 Exit codes: 0 all is whole, 1 something was left out, 2 cannot.";
 
@@ -36,6 +38,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Done> {
     let mut salvage = Salvage::open(&arguments.path)?;
     let mut sink = Sink::new(arguments.output.as_ref(), Format::Jsonl)?;
     let mut told = String::new();
+    for lost in salvage.lost() {
+        told += &format!("shard {}: {}: {}\n", lost.shard, lost.place, lost.what);
+    }
     let written = write_all(&mut salvage, &mut sink, &mut told);
     let rows = sink.rows;
     finish(written, sink)?;

@@ -16,9 +16,10 @@ use super::Engine;
 use super::directory::Directory;
 use crate::arena::{ExtentKind, JournaledArena, LoadError, MapOptions, RedoStart};
 use crate::error::OpenError;
+use crate::id::ShardIndex;
 use crate::journal::{
-    Disk, DiskSide, EpochClock, FileDisk, Recovery, RecoveryError, Retention, Sizes, Staging,
-    ToShard, WriterQueue, create,
+    Disk, DiskSide, EpochClock, FileDisk, Recovery, RecoveryError, Rescue, Retention, Sizes,
+    Staging, ToShard, WriterQueue, create,
 };
 use crate::limits::PAGE_BYTES;
 use crate::session::with_waker;
@@ -116,6 +117,51 @@ impl Recovered {
         })
     }
 
+    /// As [`look`](Self::look), of files that may be damaged: what can be had of each shard, and what is
+    /// wrong with its files.
+    pub(super) fn rescue(directory: &Directory, shards: usize) -> (Self, Vec<Vec<String>>) {
+        let disks =
+            (0..shards).map(|shard| disk(directory, shard).map_err(|error| error.to_string()));
+        let mut rescue = Rescue::open(disks.collect());
+        let map = MapOptions {
+            bytes: 0,
+            node: None,
+            huge_pages: false,
+        };
+        let loaded: Vec<_> = rescue
+            .loaders()
+            .map(|loader| loader.map(|mut loader| JournaledArena::load(&map, &mut loader)))
+            .collect();
+        let mut faults: Vec<_> = (0..shards).map(|shard| rescue.faults(shard)).collect();
+        let mut arenas = Vec::with_capacity(shards);
+        for (loaded, faults) in loaded.into_iter().zip(&mut faults) {
+            let arena = loaded.transpose().unwrap_or_else(|error| {
+                faults.push(error.to_string());
+                None
+            });
+            arenas.push(arena);
+        }
+        // What the manifest says is what the list was lately.
+        let read = match arenas.first() {
+            Some(Some(arena)) => take_tables(directory, arena),
+            _ => Err("it lies in what is lost".to_owned()),
+        };
+        if let (Err(why), Some(faults)) = (read, faults.first_mut()) {
+            faults.push(format!(
+                "the list of tables cannot be read ({why}): that of the MANIFEST is taken"
+            ));
+        }
+        let arenas = arenas
+            .into_iter()
+            .map(|arena| Mutex::new(arena.map(|arena| (arena, None))));
+        let recovered = Self {
+            arenas: arenas.collect(),
+            queue: None,
+            sizes: Sizes::default(),
+        };
+        (recovered, faults)
+    }
+
     /// The memory of a shard, and what its changes go through, unless it is a private copy; it is taken
     /// once.
     pub(super) fn take(&self, shard: usize) -> Option<(JournaledArena, Option<RedoStart>)> {
@@ -140,20 +186,23 @@ pub(super) fn read_tables(
     directory: &Directory,
     arenas: &[JournaledArena],
 ) -> Result<(), OpenError> {
-    let noted = arenas
+    let read = arenas
         .first()
-        .map_or(Ok(None), |arena| arena.text(ExtentKind::Tables));
-    let read = noted.and_then(|text| match text {
+        .map_or(Ok(()), |arena| take_tables(directory, arena));
+    read.map_err(|reason| OpenError::Damaged {
+        path: directory.journal_path(0),
+        reason,
+    })
+}
+
+fn take_tables(directory: &Directory, arena: &JournaledArena) -> Result<(), String> {
+    match arena.text(ExtentKind::Tables)? {
         Some(text) => directory.read_tables(&text),
         None => {
             directory.forget_tables();
             Ok(())
         }
-    });
-    read.map_err(|reason| OpenError::Damaged {
-        path: directory.journal_path(0),
-        reason,
-    })
+    }
 }
 
 pub(super) fn disks(
@@ -161,7 +210,7 @@ pub(super) fn disks(
     shards: usize,
     creates: bool,
 ) -> Result<Vec<Arc<dyn Disk>>, OpenError> {
-    let disk = |shard| {
+    let made = |shard| {
         let path: PathBuf = directory.journal_path(shard);
         if creates {
             fs::create_dir_all(&path).map_err(|source| OpenError::Directory {
@@ -170,11 +219,15 @@ pub(super) fn disks(
                 source,
             })?;
         }
-        let disk = FileDisk::new(path);
-        let disk = disk.map_err(|error| OpenError::Recovery(error.to_string()))?;
-        Ok(Arc::new(disk) as Arc<dyn Disk>)
+        disk(directory, shard)
     };
-    (0..shards).map(disk).collect()
+    (0..shards).map(made).collect()
+}
+
+fn disk(directory: &Directory, shard: ShardIndex) -> Result<Arc<dyn Disk>, OpenError> {
+    let disk = FileDisk::new(directory.journal_path(shard));
+    let disk = disk.map_err(|error| OpenError::Recovery(error.to_string()))?;
+    Ok(Arc::new(disk))
 }
 
 /// Loads the memory of all shards, at the same time.

@@ -30,6 +30,8 @@ pub(super) struct Evidence {
     pub(super) voids: Vec<Void>,
     /// The newest epoch of anything that was found.
     pub(super) epoch_max: u64,
+    /// Its files are damaged, and it holds nobody back: nothing of it is asked for or believed.
+    pub(super) is_damaged: bool,
 }
 
 /// How far all journals go together.
@@ -51,40 +53,49 @@ pub(super) struct Missing {
 
 /// The cut of all shards' evidence.
 pub(super) fn cut(shards: &[Evidence]) -> Result<Cut, Missing> {
+    match reach(shards) {
+        (cut, None) => Ok(cut),
+        (_, Some(missing)) => Err(missing),
+    }
+}
+
+/// How far all shards go together, and what is missing that was durable, if anything is.
+pub(super) fn reach(shards: &[Evidence]) -> (Cut, Option<Missing>) {
     let voids = Vec::from_iter(shards.iter().flat_map(|shard| shard.voids.iter().copied()));
+    let sound = || shards.iter().filter(|shard| !shard.is_damaged);
     let mut known = BTreeMap::<u64, ShardSet>::new();
-    for (epoch, dirty) in shards.iter().flat_map(|shard| &shard.seals) {
+    for (epoch, dirty) in sound().flat_map(|shard| &shard.seals) {
         if !is_void(&voids, *epoch) {
             known.entry(*epoch).or_default().unite(dirty);
         }
     }
-    let checkpoints = shards.iter().map(|shard| shard.checkpoint_epoch);
+    let checkpoints = sound().map(|shard| shard.checkpoint_epoch);
     let recovered = voids.iter().map(|void| void.above);
     let base = checkpoints.chain(recovered).max().unwrap_or(0);
-    let durable = shards.iter().map(|shard| not_void(&voids, shard.durable));
+    let durable = sound().map(|shard| not_void(&voids, shard.durable));
     let before_last = known.keys().rev().nth(1).copied();
     let proven = durable.chain(before_last).fold(base, u64::max);
-    let mut epoch = base;
+    let (mut epoch, mut missing) = (base, None);
     for (sealed, dirty) in &known {
         let lacks = |shard: &usize| {
             shards.get(*shard).is_none_or(|shard| {
-                *sealed > shard.checkpoint_epoch && !shard.sealed.contains(sealed)
+                let is_there = *sealed <= shard.checkpoint_epoch || shard.sealed.contains(sealed);
+                !is_there && !shard.is_damaged
             })
         };
         if let Some(shard) = dirty.iter().find(lacks) {
-            if *sealed <= proven {
-                let shard = Some(shard);
-                return Err(Missing {
-                    epoch: *sealed,
-                    shard,
-                });
-            }
+            missing = Some(Missing {
+                epoch: *sealed,
+                shard: Some(shard),
+            });
             break;
         }
         epoch = epoch.max(*sealed);
     }
-    if epoch < proven {
-        return Err(Missing {
+    // What was never proven was torn by the crash.
+    missing = missing.filter(|missing| missing.epoch <= proven);
+    if missing.is_none() && epoch < proven {
+        missing = Some(Missing {
             epoch: proven,
             shard: None,
         });
@@ -92,10 +103,8 @@ pub(super) fn cut(shards: &[Evidence]) -> Result<Cut, Missing> {
     let seen = shards.iter().map(|shard| shard.epoch_max);
     let lives = voids.iter().map(|void| void.first);
     let newest = seen.chain(lives).fold(epoch, u64::max);
-    Ok(Cut {
-        epoch,
-        first: newest.saturating_add(1),
-    })
+    let first = newest.saturating_add(1);
+    (Cut { epoch, first }, missing)
 }
 
 /// Whether an epoch never happened.
@@ -131,6 +140,7 @@ mod tests {
                 .collect(),
             durable,
             voids: Vec::new(),
+            is_damaged: false,
             epoch_max: seals.iter().map(|(epoch, _)| *epoch).max().unwrap_or(0),
         }
     }

@@ -30,6 +30,7 @@ use super::error::RecoveryError;
 use super::image::{Image, Page};
 use super::log::{Ids, Log, Sizes};
 use super::mutant::{Mutant, is};
+use super::rescue::LeftOut;
 use super::scan::{Reader, entries};
 use super::segment::{self, Void};
 use super::staging::Staging;
@@ -54,6 +55,8 @@ pub(super) struct Found {
     /// The valid end of the journal.
     pub(super) end: Position,
     pub(super) end_path: String,
+    /// What was left out of damaged files, if that is allowed.
+    pub(super) left_out: Option<LeftOut>,
 }
 
 impl Recovery {
@@ -98,6 +101,7 @@ impl Recovery {
                 interrupted,
                 end: survey.end,
                 end_path: survey.end_path,
+                left_out: None,
             });
         }
         let found = cut(&evidences).map_err(|missing| missing_epoch(missing, &shards))?;
@@ -216,19 +220,24 @@ impl Loader<'_> {
     /// The image as a file of the system, if it is one: to be mapped, and read as it is touched. What
     /// it holds is not compared with its sums then.
     pub(crate) fn image_file(&self) -> Option<std::fs::File> {
-        self.found.image.file()
+        match self.found.left_out {
+            None => self.found.image.file(),
+            // Every page is compared.
+            Some(_) => None,
+        }
     }
 
     /// Visits the pages that an interrupted checkpoint has written over, as they were before; pages that
     /// were never written are left out.
     pub(crate) fn each_interrupted(
-        &self,
+        &mut self,
         mut visit: impl FnMut(u64, &Page),
     ) -> Result<(), RecoveryError> {
-        match &self.found.interrupted {
+        let read = match &self.found.interrupted {
             Some(before) => before.each_page(|page, content| visit(page, content)),
             None => Ok(()),
-        }
+        };
+        self.unless_left_out(read)
     }
 
     /// Whether the image is as the checkpoint has left it.
@@ -239,6 +248,10 @@ impl Loader<'_> {
     /// Reads pages of the checkpoint from `first` on, and compares them with their sums, unless an
     /// interrupted checkpoint has written over some.
     pub(crate) fn read_pages(&mut self, first: u64, into: &mut [u8]) -> Result<(), RecoveryError> {
+        if let Some(left_out) = &mut self.found.left_out {
+            left_out.read_pages(&mut self.found.image, first, into);
+            return Ok(());
+        }
         if self.found.interrupted.is_some() {
             return Ok(self.found.image.read_unchecked(first, into)?);
         }
@@ -248,15 +261,27 @@ impl Loader<'_> {
     /// Visits the records that lead from the checkpoint to the cut, in order. If the visitor cannot
     /// use one it says why, and that is damage.
     pub(crate) fn replay(
-        &self,
+        &mut self,
         mut visit: impl FnMut(&Record<'_>) -> Result<(), String>,
     ) -> Result<(), RecoveryError> {
-        self.each_record(self.superblock().start, &mut |record| {
+        let read = self.each_record(self.superblock().start, &mut |record| {
             visit(record).map_err(|what| {
                 let Found { end, end_path, .. } = &*self.found;
                 RecoveryError::damaged(end_path, end.offset, format!("before it, {what}"))
             })
-        })
+        });
+        self.unless_left_out(read)
+    }
+
+    /// Where what is damaged may be left out, it is no error.
+    fn unless_left_out(&mut self, read: Result<(), RecoveryError>) -> Result<(), RecoveryError> {
+        match (read, &mut self.found.left_out) {
+            (Err(damage), Some(left_out)) => {
+                left_out.end(&damage);
+                Ok(())
+            }
+            (read, _) => read,
+        }
     }
 
     /// Visits the records from a place on, as far as the cut.
@@ -355,57 +380,70 @@ pub(super) struct Survey {
 
 /// Reads a journal from the checkpoint to its end, and what lies behind the end.
 pub(super) fn survey(disk: &Arc<dyn Disk>, newest: &Superblock) -> Result<Survey, RecoveryError> {
-    let mut reader = Reader::new(Arc::clone(disk), &newest.identity, newest.start)?;
-    let mut evidence = Evidence {
-        checkpoint_epoch: newest.epoch,
-        epoch_max: newest.epoch,
-        ..Evidence::default()
-    };
-    loop {
-        let path = reader.path();
-        let Some(block) = reader.next()? else {
-            break;
+    match Survey::of(disk, newest) {
+        (survey, None) => Ok(survey),
+        (_, Some(damage)) => Err(damage),
+    }
+}
+
+impl Survey {
+    /// What can be read of a journal, and why no more, if it is not whole.
+    pub(super) fn of(disk: &Arc<dyn Disk>, newest: &Superblock) -> (Self, Option<RecoveryError>) {
+        let evidence = Evidence {
+            checkpoint_epoch: newest.epoch,
+            epoch_max: newest.epoch,
+            ..Evidence::default()
         };
-        evidence.durable = evidence.durable.max(block.durable());
-        evidence.epoch_max = evidence.epoch_max.max(block.epoch_high());
-        for entry in entries(&block, || path.clone()) {
-            if let Entry::Seal(Seal { epoch, dirty, .. }) = entry? {
-                evidence.seals.insert(epoch, dirty);
-                evidence.sealed.insert(epoch);
-                evidence.epoch_max = evidence.epoch_max.max(epoch);
-            }
-        }
-    }
-    evidence.voids = Vec::from_iter(reader.voids().filter(|void| void.first > 0));
-    let (end, end_path) = (reader.position(), reader.path());
-    if end.segment < newest.segment {
-        let what = format!(
-            "the journal ends here, but segment {} was begun after it",
-            newest.segment
-        );
-        return Err(RecoveryError::damaged(end_path, end.offset, what));
-    }
-    // Behind the end of what was closed there is nothing to look for.
-    if newest.state == State::Clean && end == newest.start {
-        return Ok(Survey {
+        let mut survey = Self {
             evidence,
-            end,
-            end_path,
-        });
+            end: newest.start,
+            end_path: disk.path(&segment::name(newest.start.segment)),
+        };
+        let damage = survey.read(disk, newest).err();
+        (survey, damage)
     }
-    reader.strays(|block| {
-        evidence.durable = evidence.durable.max(block.durable());
-        evidence.epoch_max = evidence.epoch_max.max(block.epoch_high());
-        for entry in block.entries().flatten() {
-            if let Entry::Seal(Seal { epoch, dirty, .. }) = entry {
-                evidence.seals.entry(epoch).or_insert(dirty);
-                evidence.epoch_max = evidence.epoch_max.max(epoch);
+
+    fn read(&mut self, disk: &Arc<dyn Disk>, newest: &Superblock) -> Result<(), RecoveryError> {
+        let mut reader = Reader::new(Arc::clone(disk), &newest.identity, newest.start)?;
+        let evidence = &mut self.evidence;
+        evidence.voids = Vec::from_iter(reader.voids().filter(|void| void.first > 0));
+        loop {
+            (self.end, self.end_path) = (reader.position(), reader.path());
+            let Some(block) = reader.next()? else {
+                break;
+            };
+            evidence.durable = evidence.durable.max(block.durable());
+            evidence.epoch_max = evidence.epoch_max.max(block.epoch_high());
+            for entry in entries(&block, || self.end_path.clone()) {
+                if let Entry::Seal(Seal { epoch, dirty, .. }) = entry? {
+                    evidence.seals.insert(epoch, dirty);
+                    evidence.sealed.insert(epoch);
+                    evidence.epoch_max = evidence.epoch_max.max(epoch);
+                }
             }
         }
-    })?;
-    Ok(Survey {
-        evidence,
-        end,
-        end_path,
-    })
+        (self.end, self.end_path) = (reader.position(), reader.path());
+        if self.end.segment < newest.segment {
+            let what = format!(
+                "the journal ends here, but segment {} was begun after it",
+                newest.segment
+            );
+            let end = &self.end_path;
+            return Err(RecoveryError::damaged(end, self.end.offset, what));
+        }
+        // Behind the end of what was closed there is nothing to look for.
+        if newest.state == State::Clean && self.end == newest.start {
+            return Ok(());
+        }
+        reader.strays(|block| {
+            evidence.durable = evidence.durable.max(block.durable());
+            evidence.epoch_max = evidence.epoch_max.max(block.epoch_high());
+            for entry in block.entries().flatten() {
+                if let Entry::Seal(Seal { epoch, dirty, .. }) = entry {
+                    evidence.seals.entry(epoch).or_insert(dirty);
+                    evidence.epoch_max = evidence.epoch_max.max(epoch);
+                }
+            }
+        })
+    }
 }

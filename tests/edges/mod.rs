@@ -35,6 +35,7 @@ mod past;
 mod policy;
 mod power;
 mod records;
+mod rescued;
 mod ruined;
 mod salvage;
 mod scan;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
-use ancile::{Error, Journals, OpenError, Schema, SurrogateId, Verbs};
+use ancile::{Error, Journals, OpenError, Salvage, Schema, SurrogateId, Verbs};
 
 use super::damage::{Victim, count_panics, damages, fill, read_all, write_some};
 use super::database::{Place, settings};
@@ -46,6 +46,11 @@ impl Outcomes {
                 drop(read_all(&engine));
             }
             Err(_) => self.refused += 1,
+        }
+        if let Ok(mut salvage) = Salvage::open(base) {
+            for table in salvage.tables() {
+                drop(salvage.rows(&table.name, |_| ()));
+            }
         }
         let oldest = Journals::read_only(base).and_then(|journals| {
             drop(journals.extract(.., |_| ControlFlow::Continue(())));

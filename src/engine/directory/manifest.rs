@@ -29,7 +29,8 @@ pub(crate) struct Manifest {
     pub(super) shards: u32,
     /// False while the shards' files are being made.
     pub(super) is_complete: bool,
-    /// Its shards have journals, and the tables are noted in shard 0's memory, not here.
+    /// Its shards have journals, and the tables are noted in shard 0's memory: here they are as they
+    /// were lately.
     pub(super) has_journal: bool,
     /// The longest arena that a shard has had, of a database with journals.
     pub(super) arena_bytes: u64,
@@ -261,11 +262,7 @@ impl Manifest {
             complete: self.is_complete,
             journal: self.has_journal,
             arena_bytes: self.arena_bytes,
-            tables: if self.has_journal {
-                TableList::default()
-            } else {
-                self.list()
-            },
+            tables: self.list(),
         };
         let text = serde_json::to_string_pretty(&document)?;
         let new = directory.join(NEW);

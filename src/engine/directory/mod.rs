@@ -251,7 +251,8 @@ impl Directory {
         };
         let noted = if manifest.has_journal {
             let text = manifest.tables_text().map_err(|error| unwritten(&error));
-            text.and_then(note)
+            // Whoever salvages what is left of a database may need it; nobody else reads it.
+            text.and_then(note).inspect(|()| drop(manifest.write(path)))
         } else {
             manifest.write(path).map_err(|error| unwritten(&error))
         };

@@ -147,7 +147,7 @@ pub fn check_with(
     path: impl AsRef<Path>,
     mut progress: impl FnMut(usize, usize),
 ) -> Result<CheckReport, OpenError> {
-    let directory = Survey::directory(path.as_ref(), true)?;
+    let directory = Survey::directory(path.as_ref())?;
     let mut report = CheckReport {
         shards: directory.shards().unwrap_or(0),
         ..CheckReport::default()

@@ -44,16 +44,48 @@ struct SurveyedShard {
 }
 
 impl Survey {
-    fn open(path: &Path, is_salvage: bool) -> Result<Self, OpenError> {
-        Self::of(Self::directory(path, is_salvage)?)
+    /// Opens what there is, whatever is wrong with it; with what cannot be read at all.
+    fn salvage(path: &Path) -> Result<(Self, Vec<Finding>), OpenError> {
+        let directory = Self::directory(path)?;
+        let (mut survey, journals) = if directory.has_journal() {
+            let shards = directory.shards().unwrap_or(0);
+            let (recovered, faults) = Recovered::rescue(&directory, shards);
+            (Self::with(directory, Some(&recovered))?, faults)
+        } else {
+            (Self::of(directory)?, Vec::new())
+        };
+        let mut lost = Vec::new();
+        let mut find = |shard, place: &str, what| {
+            let (table, place) = (None, place.to_owned());
+            lost.push(Finding {
+                shard,
+                table,
+                place,
+                what,
+            });
+        };
+        for (shard, faults) in journals.into_iter().enumerate() {
+            faults
+                .into_iter()
+                .for_each(|what| find(shard, "journal", what));
+        }
+        for (shard, surveyed) in survey.shards.iter_mut().enumerate() {
+            if surveyed.shard.is_none() {
+                let (faults, _) = std::mem::take(&mut surveyed.faults).into_parts();
+                faults
+                    .into_iter()
+                    .for_each(|(place, what)| find(shard, &place, what));
+            }
+        }
+        Ok((survey, lost))
     }
 
     /// The directory of a database, to be looked at.
-    fn directory(path: &Path, is_salvage: bool) -> Result<Directory, OpenError> {
+    fn directory(path: &Path) -> Result<Directory, OpenError> {
         Directory::open(Opening {
             path: path.to_owned(),
             access: Access::Copy,
-            is_salvage,
+            is_salvage: true,
             has_journal: false,
             may_create: false,
             patience: Duration::ZERO,
@@ -72,6 +104,11 @@ impl Survey {
         } else {
             None
         };
+        Self::with(directory, recovered.as_ref())
+    }
+
+    fn with(directory: Directory, recovered: Option<&Recovered>) -> Result<Self, OpenError> {
+        let count = directory.shards().unwrap_or(0);
         let stored = directory.tables();
         let names = stored.iter().map(|table| (&*table.name, &table.schema));
         let (_, keys) =
@@ -81,7 +118,7 @@ impl Survey {
         let mailboxes: Vec<Arc<Mailbox>> = (0..count).map(|_| Arc::new(Mailbox::new())).collect();
         let shards = (0..count)
             .map(|shard| {
-                let surveyed = surveyed(&directory, recovered.as_ref(), shard);
+                let surveyed = surveyed(&directory, recovered, shard);
                 SurveyedShard::open(surveyed, shard, &shapes, &mailboxes)
             })
             .collect();
@@ -125,7 +162,7 @@ fn surveyed(
             .map_err(|error| error.to_string()),
         Some(recovered) => {
             let memory = recovered.take(shard);
-            let (arena, _) = memory.ok_or("its memory was taken before")?;
+            let (arena, _) = memory.ok_or("nothing of its files can be read")?;
             arena.survey(directory.identity(shard))
         }
     }

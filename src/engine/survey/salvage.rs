@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Survey, SurveyedShard};
+use super::{Finding, Survey, SurveyedShard};
 use crate::arena::Entry;
 use crate::engine::{TableInfo, TableSchema, indexed_table};
 use crate::error::{OpenError, TableError};
@@ -14,6 +14,11 @@ use crate::table::{
 
 /// What is whole of a database that cannot be opened any more: it was open when the system went down,
 /// or parts of its files are damaged.
+///
+/// With journals, each shard whose journal is whole is taken as it was at the end of the newest epoch of
+/// all of those; one whose journal is damaged as it was at the end of the last epoch before the damage, so
+/// that transactions over it and others may be there in part. Pages of images that do not have their
+/// checksums are left out. What is missing is told ([`lost`](Self::lost)).
 ///
 /// Indexes are not trusted: rows are taken from where they lie, and each must be whole in itself. Its
 /// key must belong to its shard, and no second row have it; its texts must lie where they should, and
@@ -29,6 +34,7 @@ use crate::table::{
 /// ```
 pub struct Salvage {
     survey: Survey,
+    lost: Vec<Finding>,
 }
 
 /// A row, or a record, that is whole.
@@ -57,8 +63,13 @@ impl Salvage {
     /// Opens a database, whatever is wrong with its files. Its directory must have a manifest that can
     /// be read, and nobody may have it open.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
-        let survey = Survey::open(path.as_ref(), true)?;
-        Ok(Self { survey })
+        let (survey, lost) = Survey::salvage(path.as_ref())?;
+        Ok(Self { survey, lost })
+    }
+
+    /// What of the files cannot be read: what was there is not counted by [`rows`](Self::rows).
+    pub fn lost(&self) -> &[Finding] {
+        &self.lost
     }
 
     /// The tables.

@@ -150,7 +150,7 @@ fn after_a_clean_close_nothing_is_replayed() {
     model.clone_from(&toy.model);
     machine.restart(Loss::Drop, 1);
     let mut recovery = Recovery::open(disks(&machine, SHARDS)).unwrap();
-    for loader in recovery.loaders() {
+    for mut loader in recovery.loaders() {
         loader
             .replay(|_| Err("there is a record".to_owned()))
             .unwrap();

@@ -115,7 +115,7 @@ fn shard_whose_journal_is_damaged_is_saved_as_it_was_before_the_damage() {
     let (_closed, left) = worked("rescued-journal");
     let segment = segment(left.path(), 1);
     let mut bytes = fs::read(&segment).unwrap();
-    let middle = last_byte(&bytes) / 2 & !511;
+    let middle = (last_byte(&bytes) / 2) & !511;
     bytes[middle..middle + 512].fill(0);
     fs::write(&segment, bytes).unwrap();
     println!("{}", refusal(left.path()));

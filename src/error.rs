@@ -122,6 +122,9 @@ pub enum OpenError {
         /// The first such file.
         path: PathBuf,
     },
+    /// What an interrupted change of a table's indexes has left could not be dropped.
+    #[error("what an interrupted change of indexes has left could not be dropped: {0}")]
+    Leftovers(String),
     /// The journals of the database could not be opened. They were not made worse.
     #[error("the database's journals could not be opened: {0}")]
     Recovery(String),
@@ -196,6 +199,20 @@ pub enum TableError {
         bytes: usize,
         /// Bytes that they may take.
         limit: usize,
+    },
+    /// Two records that are there have the same values of an index that is to be unique. Change one of
+    /// them, and try again.
+    #[error(
+        "index {index:?} cannot be unique: the records with keys {} and {} both have {values}",
+        keys[0], keys[1]
+    )]
+    NotUnique {
+        /// The index.
+        index: String,
+        /// The values.
+        values: String,
+        /// The keys of the records.
+        keys: [String; 2],
     },
     /// The record that gives new fields their values is none itself.
     #[error("the template for new fields cannot be written: {0}")]

@@ -6,7 +6,8 @@
 //!
 //! # Indexes
 //! An index is built while others work: some slots at a time, and whoever changes a record enters it
-//! where its slot is done already. It is in the manifest once it is whole.
+//! where its slot is done already. It is in the manifest once it is whole. Unique ones are tables of their
+//! own ([`unique`](super::unique)).
 
 use std::sync::Arc;
 use std::thread;
@@ -23,8 +24,8 @@ use crate::table::{IndexSchema, Record, RecordSchema, RecordShape, Records, Shap
 
 /// How often a moment without transactions under way is looked for in each shard, and how long others go
 /// on meanwhile.
-const BUSY_TRIES: u32 = 2_000;
-const BUSY_PAUSE: Duration = Duration::from_millis(1);
+pub(super) const BUSY_TRIES: u32 = 2_000;
+pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// How far a long change has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +40,12 @@ impl Engine {
     /// Gives a table of records the fields and indexes of another type, and tells how far it has come.
     ///
     /// Fields may be added at the end; in the records that are there they have the values that they have
-    /// in `template`. Hash and ordered indexes may be added and dropped; the key, the other fields and unique indexes
-    /// stay as they are. While an index is built others work on; a table that gets more fields is copied,
-    /// each shard in one stop, and needs room for both. Old handles of a table that has more fields, or
-    /// fewer indexes, find nothing afterwards. When a step fails, those before it stay.
+    /// in `template`. Indexes may be added and dropped; the key and the other fields stay as they are.
+    /// While an index is built others work on; a table that gets more fields is copied, each shard in one
+    /// stop, and needs room for both. A unique index is refused with [`TableError::NotUnique`] if two
+    /// records have the same values; after one was added, or any index dropped, or fields added, old
+    /// handles of the table find nothing ([`Error::TableGone`]). When a step fails, those before it stay:
+    /// first indexes are dropped, then fields added, then indexes.
     pub fn alter_records<R: Record>(
         &self,
         name: &str,
@@ -52,7 +55,7 @@ impl Engine {
         self.check_usable()?;
         let wanted = R::schema();
         wanted.check()?;
-        let key = self.registry.alter(name, |key, schema| {
+        let dropped = self.registry.alter(name, |key, schema| {
             let TableSchema::Records(schema) = schema else {
                 return Err(differs::<R>(name, "the table has rows, not records"));
             };
@@ -61,18 +64,32 @@ impl Engine {
             }
             let mut altered = (key, self.stored(name, key, schema));
             let done = self.take_steps(&mut altered, schema, &wanted, template, &mut progress);
-            // The order of the indexes is the program's own.
             let (key, table) = altered;
-            Ok((key, table.schema, done.map(|()| key)))
+            let entries = |schema: &TableSchema| match schema {
+                TableSchema::Records(schema) => entry_tables(name, schema).collect(),
+                _ => Vec::new(),
+            };
+            let (before, after) = (entry_tables(name, schema), entries(&table.schema));
+            let dropped: Vec<_> = before.filter(|entries| !after.contains(entries)).collect();
+            Ok((key, table.schema, done.map(|()| dropped)))
         })??;
-        let uniques = entry_tables(name, &wanted)
-            .map(|(entries, _)| Ok(self.registry.find(&entries)?.0))
-            .collect::<Result<Vec<TableKey>, TableError>>()?;
-        let (_, schema) = self.registry.find(name)?;
-        let TableSchema::Records(schema) = schema else {
-            return Err(TableError::Missing(name.to_owned()));
-        };
-        Ok(Records::new(key, name, &schema, &uniques))
+        for (entries, _) in dropped {
+            self.drop_one(&entries)?;
+        }
+        for index in wanted.indexes() {
+            if !index.kind.is_local() && !self.records_schema(name)?.indexes().contains(index) {
+                self.add_unique(name, index, &mut progress)?;
+            }
+        }
+        let (key, _) = self.registry.find(name)?;
+        self.handle(key, name, &self.records_schema(name)?)
+    }
+
+    fn records_schema(&self, name: &str) -> Result<RecordSchema, TableError> {
+        match self.registry.find(name)? {
+            (_, TableSchema::Records(schema)) => Ok(schema),
+            _ => Err(TableError::Missing(name.to_owned())),
+        }
     }
 
     /// Takes one step after the other; those that are done are in `altered`.
@@ -85,7 +102,7 @@ impl Engine {
         progress: &mut impl FnMut(Progress),
     ) -> Result<(), TableError> {
         for index in schema.indexes() {
-            if index.kind.is_local() && !wanted.indexes().contains(index) {
+            if !wanted.indexes().contains(index) {
                 let mut table = altered.1.clone();
                 *altered = (self.drop_index(altered.0, &mut table, index)?, table);
             }
@@ -98,7 +115,7 @@ impl Engine {
             );
         }
         for index in wanted.indexes() {
-            if !schema.indexes().contains(index) {
+            if index.kind.is_local() && !schema.indexes().contains(index) {
                 self.add_index(altered.0, &mut altered.1, index, progress)?;
             }
         }
@@ -106,7 +123,7 @@ impl Engine {
     }
 
     /// A table, as the manifest has it.
-    fn stored(&self, name: &str, key: TableKey, schema: &RecordSchema) -> StoredTable {
+    pub(super) fn stored(&self, name: &str, key: TableKey, schema: &RecordSchema) -> StoredTable {
         let directory = self.directory.as_ref();
         directory
             .and_then(|directory| directory.table(name))
@@ -118,7 +135,7 @@ impl Engine {
             })
     }
 
-    fn note_altered(&self, table: &StoredTable) -> Result<(), TableError> {
+    pub(super) fn note_altered(&self, table: &StoredTable) -> Result<(), TableError> {
         match &self.directory {
             None => Ok(()),
             Some(directory) => self.change_tables(directory, |tables| {
@@ -141,7 +158,10 @@ impl Engine {
         let Some(number) = schema.remove_index(index) else {
             return Ok(key);
         };
-        table.index_serials.remove(number);
+        let is_local = index.kind.is_local();
+        if is_local {
+            table.index_serials.remove(number);
+        }
         let shape = record_shape(table);
         self.note_altered(table)?;
         // Old handles know the indexes by other numbers.
@@ -150,8 +170,10 @@ impl Engine {
             ..key
         };
         self.ask_every_shard(move |shard| {
-            if let Ok((part, arena)) = shard.catalog.records(key) {
-                part.drop_index(arena, number, Arc::clone(&shape));
+            match shard.catalog.records(key) {
+                Ok((part, arena)) if is_local => part.drop_index(arena, number, Arc::clone(&shape)),
+                Ok((part, _)) => part.set_shape(Arc::clone(&shape)),
+                Err(_) => {}
             }
             shard.catalog.restamp(key, new);
         })?;
@@ -169,7 +191,8 @@ impl Engine {
         let TableSchema::Records(schema) = &mut table.schema else {
             return Ok(());
         };
-        let number = schema.push_index(index.clone());
+        schema.push_index(index.clone());
+        let number = table.index_serials.len();
         table.index_serials.extend(serial);
         let shape = record_shape(table);
         let built = self
@@ -321,7 +344,7 @@ fn differs<R>(name: &str, difference: &str) -> TableError {
     }
 }
 
-fn record_shape(table: &StoredTable) -> Arc<RecordShape> {
+pub(super) fn record_shape(table: &StoredTable) -> Arc<RecordShape> {
     let shape = match &table.schema {
         TableSchema::Records(schema) => Shape::new(schema),
         TableSchema::Rows(_) | TableSchema::Globals(_) => Shape::new(&RecordSchema::new()),

@@ -373,7 +373,7 @@ impl EngineBuilder {
             return Err(error);
         }
         engine.registry = contents.registry;
-        engine.resolve()?;
+        engine.finish_interrupted()?;
         if contents.creates
             && let Some(directory) = &engine.directory
         {

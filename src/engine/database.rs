@@ -120,8 +120,19 @@ impl Engine {
             .map_err(|error| TableError::Storage(error.to_string()))
     }
 
+    /// Brings what a crash has interrupted to its end.
+    pub(super) fn finish_interrupted(&self) -> Result<(), OpenError> {
+        self.resolve()?;
+        match &self.directory {
+            Some(directory) if !directory.is_read_only() => self
+                .drop_orphans()
+                .map_err(|error| OpenError::Leftovers(error.to_string())),
+            _ => Ok(()),
+        }
+    }
+
     /// Brings transactions that a crash has interrupted to their end, in every shard the same.
-    pub(super) fn resolve(&self) -> Result<(), OpenError> {
+    fn resolve(&self) -> Result<(), OpenError> {
         let Some(directory) = &self.directory else {
             return Ok(());
         };

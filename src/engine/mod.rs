@@ -15,6 +15,7 @@ mod stats;
 mod survey;
 mod task;
 mod thread;
+mod unique;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -153,6 +153,11 @@ impl Registry {
         Ok(())
     }
 
+    /// The names of all tables, those of entries among them.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
     pub(super) fn tables(&self) -> Vec<TableInfo> {
         let tables = self.lock();
         tables

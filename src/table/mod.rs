@@ -43,8 +43,8 @@ pub use global::{Data, Globals, Routing};
 pub(crate) use global::{Direction, GlobalLog, GlobalPart, Span, Strings, key_hash, siblings};
 pub use handle::Table;
 pub(crate) use record::{
-    Codec, Entries, Image, IndexPlace, KeySpan, RecordPart, RecordShape, Shape, are_equal, hash_of,
-    salvage_records, write_row, write_wanted,
+    Codec, Entries, Image, IndexPlace, KeySpan, RecordPart, RecordShape, Shape, Values, are_equal,
+    hash_of, salvage_records, write_row, write_wanted,
 };
 pub use record::{
     Field, FieldKind, FieldReader, FieldWriter, FromField, IndexKind, IndexSchema, Key, KeyBounds,

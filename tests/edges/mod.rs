@@ -3,6 +3,7 @@
 //!
 //! Nothing here asserts a time. What would hang is ended by a watchdog, which names the test.
 
+mod altered;
 mod asynchronous;
 mod backup;
 mod brittle;

@@ -7,7 +7,8 @@ use crate::id::{TableKey, shard_of};
 use crate::session::verbs::Verbs;
 use crate::shard::Reach;
 use crate::table::{
-    Entries, Image, IndexPlace, Key, Record, Records, Shape, are_equal, hash_of, write_wanted,
+    Entries, Image, IndexPlace, Key, Record, Records, Shape, Values, are_equal, hash_of,
+    write_wanted,
 };
 
 /// A table of records, as a transaction sees it: made by [`Transaction::records`].

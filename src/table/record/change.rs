@@ -169,10 +169,12 @@ impl RecordPart {
         for (at, index) in self.indexes.iter_mut().enumerate() {
             index.enter(arena, over!(self, at), place);
         }
+        self.note(arena, place);
     }
 
     /// Takes a record out of all indexes.
     pub(super) fn leave(&mut self, arena: &mut Arena, place: Place) {
+        self.note(arena, place);
         let hash = hash_of(&self.shape.shape.key, &self.values(arena, place));
         self.key.remove(arena, Probe::of_hash(hash), place.slot());
         for (at, index) in self.indexes.iter_mut().enumerate() {
@@ -224,6 +226,7 @@ impl RecordPart {
         }
         self.take_texts(arena, image, place, Some(place))?;
         let width = Dynamic(self.shape.shape.cells);
+        self.note(arena, place);
         for &at in &changed {
             self.indexes[at].leave(arena, over!(self, at), place);
         }
@@ -235,6 +238,7 @@ impl RecordPart {
         for &at in &changed {
             self.indexes[at].enter(arena, over!(self, at), place);
         }
+        self.note(arena, place);
         for text in gone {
             if B::HOLDS_SLOTS {
                 images.retired(text);
@@ -324,6 +328,7 @@ impl RecordPart {
     pub(crate) fn undo_update(&mut self, arena: &mut Arena, slot: u32, header: u64, cells: &[u64]) {
         let place = self.slots.place(slot);
         let changed = self.changed(arena, place, &RowValues::new(cells, arena.view()));
+        self.note(arena, place);
         for &at in &changed {
             self.indexes[at].leave(arena, over!(self, at), place);
         }
@@ -337,6 +342,7 @@ impl RecordPart {
         for &at in &changed {
             self.indexes[at].enter(arena, over!(self, at), place);
         }
+        self.note(arena, place);
     }
 
     /// Undoes a delete whose slot was held.

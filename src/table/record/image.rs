@@ -163,6 +163,32 @@ pub(crate) trait Values {
         spot.presence
             .is_none_or(|(cell, bit)| self.cell(cell) >> bit & 1 == 1)
     }
+
+    /// Writes the image of another record, whose fields are these ones of this record; nothing, and
+    /// false, if one of the first `needed` is missing.
+    fn pick(
+        &self,
+        fields: impl Iterator<Item = Spot>,
+        needed: usize,
+        shape: &Shape,
+        words: &mut Vec<u64>,
+    ) -> bool {
+        let start = words.len();
+        let mut image = ImageWriter::new(words, shape.cells);
+        for (number, (from, to)) in fields.zip(&shape.spots).enumerate() {
+            if !self.is_present(&from) {
+                if number < needed {
+                    words.truncate(start);
+                    return false;
+                }
+            } else if from.kind.is_text() {
+                self.with_text(from.cell, |text| image.text(to, text));
+            } else {
+                image.cell(to, self.cell(from.cell));
+            }
+        }
+        true
+    }
 }
 
 /// The image of a record.
@@ -186,32 +212,6 @@ impl<'a> Image<'a> {
     /// The cells of the image at the beginning of some words, to be changed.
     pub(crate) fn cells_mut(words: &mut [u64]) -> &mut [u64] {
         &mut words[HEAD..]
-    }
-
-    /// Writes the image of another record, whose fields are these ones of this record; nothing, and
-    /// false, if one of the first `needed` is missing.
-    pub(crate) fn pick(
-        &self,
-        fields: impl Iterator<Item = Spot>,
-        needed: usize,
-        shape: &Shape,
-        words: &mut Vec<u64>,
-    ) -> bool {
-        let start = words.len();
-        let mut image = ImageWriter::new(words, shape.cells);
-        for (number, (from, to)) in fields.zip(&shape.spots).enumerate() {
-            if !self.is_present(&from) {
-                if number < needed {
-                    words.truncate(start);
-                    return false;
-                }
-            } else if from.kind.is_text() {
-                self.with_text(from.cell, |text| image.text(to, text));
-            } else {
-                image.cell(to, self.cell(from.cell));
-            }
-        }
-        true
     }
 
     /// Writes the image of a record with more fields: the first ones are those of this record, the

@@ -18,10 +18,11 @@ mod shape;
 mod text;
 mod typed;
 mod value;
+mod watch;
 
 pub use handle::Records;
 pub(crate) use handle::{Entries, IndexPlace};
-pub(crate) use image::{Image, are_equal, hash_of};
+pub(crate) use image::{Image, Values, are_equal, hash_of};
 pub use order::KeyBounds;
 pub(crate) use order::KeySpan;
 pub(crate) use part::{RecordPart, RecordShape, salvage_records};

@@ -15,6 +15,7 @@ use super::image::{TextCell, Values, are_equal, hash_of};
 use super::secondary::{IndexName, Over, Secondary};
 use super::shape::{Shape, Spot};
 use super::text::Texts;
+use super::watch::Watch;
 use crate::arena::{Arena, Entry, ExtentKind, View};
 use crate::error::{ArenaFull, Error};
 use crate::id::{DirectId, ShardIndex};
@@ -34,6 +35,8 @@ pub(crate) struct RecordPart {
     pub(super) indexes: Vec<Secondary>,
     /// The cells of the row at hand.
     pub(super) cells: Vec<u64>,
+    /// Who wants to know which records change.
+    pub(super) watch: Option<Box<Watch>>,
 }
 
 /// A table of records, as its shards are told of it.
@@ -164,6 +167,7 @@ impl RecordPart {
             texts: Texts::new(name.serial),
             indexes: Vec::new(),
             cells: Vec::new(),
+            watch: None,
             shape,
             slots,
         };
@@ -213,6 +217,7 @@ impl RecordPart {
             key,
             indexes: Vec::new(),
             cells: Vec::new(),
+            watch: None,
         };
         for index in 0..part.shape.index_serials.len() {
             let name = part.index_name(index);

@@ -39,6 +39,7 @@ impl RecordPart {
     /// Makes a reserved record a living one.
     pub(crate) fn confirm(&mut self, arena: &mut Arena, place: Place) {
         self.slots.confirm(arena, place);
+        self.note(arena, place);
     }
 
     /// Takes a reservation back.
@@ -104,6 +105,7 @@ impl RecordPart {
     pub(crate) fn apply_update(&mut self, arena: &mut Arena, place: Place, cells: &[u64]) {
         let cells = &cells[..self.shape.shape.cells];
         let changed = self.changed(arena, place, &RowValues::new(cells, arena.view()));
+        self.note(arena, place);
         for &at in &changed {
             self.indexes[at].leave(arena, over!(self, at), place);
         }
@@ -115,6 +117,7 @@ impl RecordPart {
             self.texts.remove(arena, text);
         }
         self.conclude(arena, place, cells, &changed, true);
+        self.note(arena, place);
     }
 
     /// Gives back what was kept for cells that were prepared and will not be used.

@@ -288,16 +288,6 @@ impl RecordSchema {
     /// What keeps a table of these records from becoming one of others: see
     /// [`Engine::alter_records`](crate::Engine::alter_records).
     pub(crate) fn hindrance(&self, other: &Self) -> Option<String> {
-        let unique = |schema: &Self| -> Vec<IndexSchema> {
-            let indexes = schema.indexes.iter();
-            let unique = indexes.filter(|index| index.kind == IndexKind::Unique);
-            unique.cloned().collect()
-        };
-        if unique(self) != unique(other) {
-            return Some(
-                "unique indexes are made with their table: dump it and load it".to_owned(),
-            );
-        }
         let prefix = Self {
             fields: other
                 .fields
@@ -317,11 +307,15 @@ impl RecordSchema {
         self.fields.extend(further.cloned());
     }
 
-    /// Adds an index; its number among those that shards keep.
-    pub(crate) fn push_index(&mut self, index: IndexSchema) -> usize {
+    /// Whether another schema is this one with one more index.
+    pub(crate) fn is_all_but_last_of(&self, other: &Self) -> bool {
+        let indexes = other.indexes.split_last().map(|(_, indexes)| indexes);
+        (&self.fields, &self.key) == (&other.fields, &other.key) && indexes == Some(&self.indexes)
+    }
+
+    /// Adds an index.
+    pub(crate) fn push_index(&mut self, index: IndexSchema) {
         self.indexes.push(index);
-        let local = self.indexes.iter();
-        local.filter(|index| index.kind.is_local()).count() - 1
     }
 
     /// Takes an index away; the number it had among those that shards keep.

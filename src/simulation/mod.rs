@@ -30,7 +30,10 @@ use crate::journal::{Durable, EpochClock};
 use crate::limits::LEASE_MICROS;
 use crate::session::{Acknowledge, Host, Lane, Link, Peers, Port};
 use crate::shard::{Content, Delivery, Inbox, Mailbox, Shard, TableShape};
-use crate::table::{Globals, Routing, Row, Schema, Table, watch};
+use crate::table::{
+    Globals, IndexKind, RecordSchema, RecordShape, Records, Routing, Row, Schema, Shape, Table,
+    Value, watch,
+};
 use crate::transaction::Stub;
 use crate::writer::Writer;
 use strand::Turns;
@@ -241,6 +244,40 @@ impl World {
         }
         self.tables.borrow_mut().push(shape);
         Globals::new(key, name, routing)
+    }
+
+    /// Records in every shard, and before them, each in a table of its own, the entries of their unique
+    /// indexes.
+    pub(crate) fn records(&self, name: &str, schema: &RecordSchema) -> Records<Vec<Value>> {
+        let indexes = schema.indexes().iter();
+        let unique = indexes.filter(|index| index.kind == IndexKind::Unique);
+        let entries = unique.map(|index| self.record_parts(&schema.entries_of(index)));
+        let entries: Vec<TableKey> = entries.collect();
+        let key = self.record_parts(schema);
+        Records::new(key, name, schema, &entries)
+    }
+
+    fn record_parts(&self, schema: &RecordSchema) -> TableKey {
+        let stamp = hash(self.now()) as u32;
+        let index = self.shards[0].borrow_mut().shard.catalog.table_count() as u32;
+        let key = TableKey { index, stamp };
+        let shape = Shape::new(schema);
+        let serial = 100 * (index + 1);
+        let index_serials = (serial + 1..).take(shape.indexes.len()).collect();
+        let shape = TableShape {
+            key,
+            serial,
+            content: Content::Records(Arc::new(RecordShape {
+                shape,
+                index_serials,
+            })),
+        };
+        for (index, seat) in self.shards.iter().enumerate() {
+            let catalog = &mut seat.borrow_mut().shard.catalog;
+            catalog.create(&shape, index, 0).unwrap();
+        }
+        self.tables.borrow_mut().push(shape);
+        key
     }
 
     /// Whether no intents stand in any shard.

@@ -1,13 +1,16 @@
 //! Worlds whose shards live in files, and what a crash leaves of them.
 //!
 //! A crash is a moment between two changes of memory ([`crate::arena::crash::Moment::Between`]): what the files hold then is
-//! all that there is. [`points`] looks at every such moment of short histories; [`chain`] lets many
+//! all that there is. [`points`] looks at every such moment of short histories, [`nodes`] at those of globals,
+//! [`records`] at those of records; [`chain`] lets many
 //! clients work, crash, and go on with what was left; [`mutants`] shows that both would notice.
 
 mod chain;
+mod expected;
 mod mutants;
 mod nodes;
 mod points;
+mod records;
 mod recovery;
 
 use std::fs;

@@ -4,16 +4,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 use super::Files;
+use super::expected::every_moment;
 use crate::arena::mutant::{CURRENT, Mutant};
-use crate::arena::{Access, crash};
 use crate::collation::{GlobalKey, Number};
 use crate::error::{Error, Faults};
 use crate::session::{Isolation, TransactionOptions, Verbs};
-use crate::shard::{TableShape, panic_message};
 use crate::simulation::chain::setting;
 use crate::simulation::mutants::quietly;
 use crate::simulation::{Choices, Client, Setting, World};
@@ -29,50 +27,13 @@ const STEPS: u64 = 10;
 const MUTANT_SEEDS: u64 = 60;
 
 type Nodes = BTreeMap<Vec<u8>, Vec<u8>>;
+type Expected = super::expected::Expected<Vec<u8>, Vec<u8>>;
 
 /// What a step does to one node.
 type Change = (Vec<u8>, Option<Vec<u8>>);
 
 /// Values to be set, and subtrees to be removed, in turn.
 type Plan = Vec<(GlobalKey, Option<Vec<u8>>)>;
-
-/// What may be there at this moment.
-#[derive(Default)]
-struct Expected {
-    nodes: Nodes,
-    /// Changes of the step under way: of each group all or none.
-    groups: Vec<Vec<Change>>,
-    step: String,
-    points: u64,
-    failure: Option<String>,
-}
-
-impl Expected {
-    fn check(&self, found: &Nodes) -> Result<(), String> {
-        let mut rest = found.clone();
-        let mut others = self.nodes.clone();
-        for group in &self.groups {
-            let mut done = Vec::new();
-            for (key, after) in group {
-                let now = rest.remove(key);
-                let before = others.remove(key);
-                if now != before && now != *after {
-                    return Err(format!("{} is of no moment", key.escape_ascii()));
-                }
-                if before != *after {
-                    done.push(now == *after);
-                }
-            }
-            if done.iter().any(|&is_done| is_done != done[0]) {
-                return Err(format!("a part of a group has happened: {done:?}"));
-            }
-        }
-        if rest == others {
-            return Ok(());
-        }
-        Err(format!("{} nodes, expected {}", rest.len(), others.len()))
-    }
-}
 
 /// The nodes of a world, whose trees are looked at.
 fn nodes_of(world: &World) -> Result<Nodes, String> {
@@ -103,16 +64,6 @@ fn nodes_of(world: &World) -> Result<Nodes, String> {
     Ok(nodes)
 }
 
-fn look(
-    files: &Files,
-    setting: Setting,
-    tables: &[TableShape],
-    expected: &Expected,
-) -> Result<(), String> {
-    let (world, _) = files.open(0, setting, tables, Access::Copy)?;
-    expected.check(&nodes_of(&world)?)
-}
-
 /// A history under way.
 struct History {
     world: Rc<World>,
@@ -139,21 +90,14 @@ impl History {
         vec![b'0' + self.below(10) as u8; length]
     }
 
-    /// Says what the step at hand may change, and does so when it has done all of it.
+    /// Says what the step at hand may change.
     fn expect(&self, name: &str, groups: Vec<Vec<Change>>) {
-        let mut expected = self.expected.borrow_mut();
-        expected.step = format!("{name}, {} groups", groups.len());
-        expected.groups = groups;
+        self.expected.borrow_mut().begin(name, groups);
     }
 
+    /// The step has done all of it.
     fn done(&self) {
-        let mut expected = self.expected.borrow_mut();
-        for (key, value) in std::mem::take(&mut expected.groups).into_iter().flatten() {
-            match value {
-                Some(value) => expected.nodes.insert(key, value),
-                None => expected.nodes.remove(&key),
-            };
-        }
+        self.expected.borrow_mut().done();
     }
 
     /// What removing a subtree changes, of some nodes.
@@ -164,7 +108,7 @@ impl History {
 
     /// What makes one state of another.
     fn changes(&self, after: &Nodes) -> Vec<Change> {
-        let before = &self.expected.borrow().nodes;
+        let before = &self.expected.borrow().present;
         let set = after
             .iter()
             .filter(|(key, value)| before.get(*key) != Some(value));
@@ -198,7 +142,7 @@ impl History {
 
     fn kill(&mut self) {
         let key = self.key();
-        let mut after = self.expected.borrow().nodes.clone();
+        let mut after = self.expected.borrow().present.clone();
         Self::killed(&mut after, &key);
         let shards = self.world.peers.shards();
         let mut groups = vec![Vec::new(); shards];
@@ -230,7 +174,7 @@ impl History {
 
     /// A plan of changes, and what it makes of the nodes.
     fn plan(&self, own: impl Fn(&GlobalKey) -> bool) -> (Plan, Nodes) {
-        let mut after = self.expected.borrow().nodes.clone();
+        let mut after = self.expected.borrow().present.clone();
         let mut plan = Vec::new();
         for _ in 0..1 + self.below(12) {
             let key = self.key();
@@ -257,7 +201,7 @@ impl History {
         let is_own = |key: &[u8]| routing.shard_of(key, shards) == shard;
         let (plan, mut after) = self.plan(|key| is_own(key.as_bytes()));
         // A subtree goes only where the closure runs.
-        for (key, value) in &self.expected.borrow().nodes {
+        for (key, value) in &self.expected.borrow().present {
             if !is_own(key) {
                 after.insert(key.clone(), value.clone());
             }
@@ -336,37 +280,15 @@ fn run_seed(seed: u64) -> Result<u64, String> {
         world: Rc::clone(&world),
         expected: Rc::default(),
     };
-    let tables = world.tables.borrow().clone();
     let expected = Rc::clone(&history.expected);
-    crash::watch(move |moment| {
-        let mut expected = expected.borrow_mut();
-        if moment != crash::Moment::Between || expected.failure.is_some() {
-            return;
-        }
-        expected.points += 1;
-        let looked = AssertUnwindSafe(|| look(&files, setting, &tables, &expected));
-        let looked = catch_unwind(looked).unwrap_or_else(|panic| Err(panic_message(panic)));
-        if let Err(error) = looked {
-            let (step, point) = (&expected.step, expected.points);
-            expected.failure = Some(format!("{error}, at point {point}, in {step}"));
-        }
-    });
-    let kept = Rc::clone(&history.expected);
-    let steps = AssertUnwindSafe(|| {
+    every_moment(&files, (&world, setting), &expected, nodes_of, || {
         for _ in 0..STEPS {
             history.step();
-            if history.expected.borrow().failure.is_some() {
+            if history.expected.borrow().has_failed() {
                 break;
             }
         }
-    });
-    let panicked = catch_unwind(steps).err().map(panic_message);
-    crash::unwatch();
-    let expected = kept.borrow();
-    match expected.failure.clone().or(panicked) {
-        Some(failure) => Err(failure),
-        None => Ok(expected.points),
-    }
+    })
 }
 
 #[test]

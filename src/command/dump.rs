@@ -9,7 +9,7 @@ use ancile::{Engine, GlobalKeyRef, KeyRange, Session, TableSchema, Value, Verbs}
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use super::format::{Extra, Format, Layout, csv, globals, jsonl, value_of};
+use super::format::{Extra, Format, Layout, csv, end::Tally, globals, jsonl, value_of};
 use super::progress::Progress;
 use super::{Done, open_for_reading};
 
@@ -21,7 +21,10 @@ Formats:
   jsonl  One JSON object a line. A table begins with its schema, {\"table\": NAME, \"schema\": {..}}; \
 each row is {\"table\": NAME, \"row\": {FIELD: VALUE, ..}}, with \"key\" before \"row\" in keyed tables, and \
 \"id\" (where it lay: told, and not loaded) in tables of rows without keys. Each node of globals is \
-{\"table\": NAME, \"global\": [NAME, SUBSCRIPT, ..], \"value\": VALUE}, in their order.
+{\"table\": NAME, \"global\": [NAME, SUBSCRIPT, ..], \"value\": VALUE}, in their order. \
+The last line is the end mark, {\"end\": {\"rows\": {NAME: COUNT, ..}, \"checksum\": CHECKSUM}}: the rows of \
+each table, and the CRC-64/NVME of all lines before it, in 16 hexadecimal digits. `ancile load` tells by it \
+a dump that was cut off.
   csv    RFC 4180, one table, which cannot be one of globals. The first line, which begins with #{, is the schema, as in jsonl; the \
 second names the columns, among them @key or @id. A field that holds nothing is empty; a text of no \
 letters is \"\".
@@ -85,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Done> {
 
 /// Ends a dump; a reader who has seen enough is no fault.
 pub(super) fn finish(result: Result<()>, mut sink: Sink) -> Result<()> {
-    let result = result.and_then(|()| Ok(sink.out.flush()?));
+    let result = result.and_then(|()| sink.end());
     match result {
         Err(error) if is_broken_pipe(&error) => Ok(()),
         other => other.context("the dump could not be written"),
@@ -109,6 +112,9 @@ pub(super) struct Sink {
     out: Box<dyn Write>,
     format: Format,
     with_schema: bool,
+    tally: Tally,
+    /// A line on its way.
+    line: Vec<u8>,
     progress: Progress,
     pub(super) rows: u64,
 }
@@ -127,6 +133,8 @@ impl Sink {
             out: Box::new(BufWriter::with_capacity(1 << 20, out)),
             format,
             with_schema: true,
+            tally: Tally::new(),
+            line: Vec::new(),
             progress: Progress::new("rows written"),
             rows: 0,
         })
@@ -134,31 +142,54 @@ impl Sink {
 
     /// Begins a table.
     pub(super) fn begin(&mut self, layout: &Layout) -> Result<()> {
+        self.tally.table(&layout.table);
         match self.format {
-            Format::Jsonl => jsonl::write_schema(&mut self.out, layout),
-            Format::Csv => csv::write_head(&mut self.out, layout, self.with_schema),
+            Format::Jsonl => jsonl::write_schema(&mut self.line, layout)?,
+            Format::Csv => csv::write_head(&mut self.line, layout, self.with_schema)?,
         }
+        self.write_line()
     }
 
     pub(super) fn row(&mut self, layout: &Layout, extra: Extra, values: &[Value]) -> Result<()> {
         match self.format {
-            Format::Jsonl => jsonl::write_row(&mut self.out, layout, extra, values)?,
-            Format::Csv => csv::write_row(&mut self.out, extra, values)?,
+            Format::Jsonl => jsonl::write_row(&mut self.line, layout, extra, values)?,
+            Format::Csv => csv::write_row(&mut self.line, extra, values)?,
         }
-        self.count();
-        Ok(())
+        self.count(&layout.table)
     }
 
     /// Writes a node of globals, which only JSON lines have.
-    fn node(&mut self, layout: &Layout, key: GlobalKeyRef<'_>, value: &[u8]) -> Result<()> {
-        globals::write_node(&mut self.out, &layout.table, key, value)?;
-        self.count();
+    pub(super) fn node(
+        &mut self,
+        layout: &Layout,
+        key: GlobalKeyRef<'_>,
+        value: &[u8],
+    ) -> Result<()> {
+        globals::write_node(&mut self.line, &layout.table, key, value)?;
+        self.count(&layout.table)
+    }
+
+    fn count(&mut self, table: &str) -> Result<()> {
+        self.tally.row(table);
+        self.rows += 1;
+        self.progress.tell(|| self.rows.to_string());
+        self.write_line()
+    }
+
+    fn write_line(&mut self) -> Result<()> {
+        self.tally.bytes(&self.line);
+        self.out.write_all(&self.line)?;
+        self.line.clear();
         Ok(())
     }
 
-    fn count(&mut self) {
-        self.rows += 1;
-        self.progress.tell(|| self.rows.to_string());
+    /// Says that all is written.
+    fn end(&mut self) -> Result<()> {
+        match self.format {
+            Format::Jsonl => self.tally.write(&mut self.out)?,
+            Format::Csv => {}
+        }
+        Ok(self.out.flush()?)
     }
 }
 

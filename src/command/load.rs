@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Seek};
 use std::path::PathBuf;
 
 use ancile::{
@@ -12,8 +12,9 @@ use ancile::{
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
+use super::format::end::{self, End, Tally};
 use super::format::{Format, Layout, cell_of, csv, jsonl};
-use super::progress::Progress;
+use super::progress::{Progress, bytes_of};
 use super::{Done, print};
 
 /// Rows that go to the shards together, and about how many bytes of them.
@@ -25,9 +26,16 @@ Reads a dump (see `ancile dump --help` for its formats) into a database, which i
 with as many shards as --shards says: this is the way to give a database another number of shards. \
 Tables that are not there are made; those that are must have the schema of the dump.
 
+A dump of JSON lines that was cut off, or is not as it was written, is refused: by its end mark, which \
+counts its rows and has a checksum of its lines. A file (--from) is read once before, and nothing of it is \
+loaded then. Standard input is loaded as it comes: what is loaded when its end turns out to be missing is \
+told. Dumps without an end mark (of versions before it, or made by hand), and those that were changed \
+since, are loaded with --unchecked. Comma-separated values have no end mark.
+
 A row whose key exists is refused, and ends the load, unless --upsert is given; a table of rows without \
-keys must be empty, unless --append is, and a set of globals, unless --upsert is. What is wrong is told with the number of its line. A load that \
-fails leaves the rows of the lines before, and maybe of some behind, in the database.
+keys must be empty, unless --append is, and a set of globals, unless --upsert is. What is wrong is told \
+with the number of its line. A load that fails later leaves the rows of the lines before, and maybe of \
+some behind, in the database, and says how many.
 
 Exit codes: 0 loaded, 2 cannot.";
 
@@ -54,6 +62,9 @@ pub(crate) struct Arguments {
     /// Add rows to tables without keys that have some
     #[arg(long)]
     append: bool,
+    /// Load also JSON lines that have no end mark, or are not those that it was made for
+    #[arg(long)]
+    unchecked: bool,
     /// The table of comma-separated values that do not say theirs; it must exist
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
@@ -63,16 +74,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Done> {
-    let input: Box<dyn BufRead> = match &arguments.from {
-        None => Box::new(io::stdin().lock()),
-        Some(path) => {
-            let name = || format!("{} could not be opened", path.display());
-            Box::new(BufReader::with_capacity(
-                1 << 20,
-                File::open(path).with_context(name)?,
-            ))
-        }
-    };
+    let input = arguments.input()?;
     let mut settings = Engine::builder().pin(false);
     if let Some(shards) = arguments.shards {
         settings = settings.shards(shards as usize);
@@ -86,6 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Done> {
         engine: &engine,
         upsert: arguments.upsert,
         append: arguments.append,
+        is_checked: !arguments.unchecked,
         targets: BTreeMap::new(),
         progress: Progress::new("rows loaded"),
         rows: 0,
@@ -95,6 +98,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Done> {
         Format::Csv => loader.load_csv(input, arguments.table.as_deref()),
     };
     let report = loader.report(arguments.json);
+    let loaded = loaded.map_err(|error| loader.failed(error));
     drop(loader);
     let closed = engine.close();
     loaded?;
@@ -111,6 +115,26 @@ impl Arguments {
             None if self.from.as_ref().is_some_and(is_csv) => Format::Csv,
             None => Format::Jsonl,
         }
+    }
+
+    /// The dump, from its begin; a file is whole then.
+    fn input(&self) -> Result<Box<dyn BufRead>> {
+        let Some(path) = &self.from else {
+            return Ok(Box::new(io::stdin().lock()));
+        };
+        let name = || format!("{} could not be opened", path.display());
+        let file = File::open(path).with_context(name)?;
+        let status = file.metadata().with_context(name)?;
+        let mut input = BufReader::with_capacity(1 << 20, file);
+        if status.is_file() && self.format() == Format::Jsonl && !self.unchecked {
+            let mut progress = Progress::new("bytes checked");
+            let checked = end::check(&mut input, |bytes| {
+                progress.tell(|| bytes_of(bytes, status.len()));
+            });
+            checked.with_context(|| format!("nothing of {} is loaded", path.display()))?;
+            input.rewind().with_context(name)?;
+        }
+        Ok(Box::new(input))
     }
 }
 
@@ -137,6 +161,7 @@ struct Loader<'a> {
     session: Session,
     upsert: bool,
     append: bool,
+    is_checked: bool,
     targets: BTreeMap<String, Target>,
     progress: Progress,
     rows: u64,
@@ -144,18 +169,38 @@ struct Loader<'a> {
 
 impl Loader<'_> {
     fn load_jsonl(&mut self, input: impl BufRead) -> Result<()> {
-        let mut number = 0;
-        for line in input.lines() {
-            number += 1;
+        let mut tally = Tally::new();
+        for (line, number) in input.lines().zip(1..) {
             let at = || format!("line {number}");
             let line = line.with_context(at)?;
-            if line.trim().is_empty() {
-                continue;
+            match End::of_line(&line) {
+                Some(mark) if self.is_checked => {
+                    let closed = mark.and_then(|mark| tally.close(&mark));
+                    closed.with_context(at)?;
+                }
+                Some(_) => {}
+                None => {
+                    tally.line(&line);
+                    self.take_text(&line, number, &mut tally).with_context(at)?;
+                }
             }
-            let line = jsonl::Line::read(&line).with_context(at)?;
-            self.take_line(line, number).with_context(at)?;
+        }
+        if self.is_checked {
+            tally.finish()?;
         }
         self.send_all()
+    }
+
+    fn take_text(&mut self, text: &str, number: u64, tally: &mut Tally) -> Result<()> {
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        let line = jsonl::Line::read(text)?;
+        match line.schema {
+            Some(_) => tally.table(&line.table),
+            None => tally.row(&line.table),
+        }
+        self.take_line(line, number)
     }
 
     fn take_line(&mut self, mut line: jsonl::Line, number: u64) -> Result<()> {
@@ -296,7 +341,7 @@ impl Loader<'_> {
             (_, Some(_)) => bail!("table {table:?} is not keyed, and the row has a \"key\""),
             (Handle::Plain(_, rows), None) => rows.push(cells(&values)?),
             (Handle::Records(_, rows), None) => {
-                target.bytes += values.iter().map(bytes_of).sum::<usize>();
+                target.bytes += values.iter().map(weight_of).sum::<usize>();
                 rows.push(values);
             }
         }
@@ -338,6 +383,18 @@ impl Loader<'_> {
         Ok(())
     }
 
+    /// What is in the database already when a load fails.
+    fn failed(&self, error: anyhow::Error) -> anyhow::Error {
+        let loaded = self.targets.iter().filter(|(_, target)| target.rows > 0);
+        let loaded: Vec<String> = loaded
+            .map(|(name, target)| format!("{} rows of {name:?}", target.rows))
+            .collect();
+        match loaded.is_empty() {
+            true => error,
+            false => error.context(format!("the load ended with {} loaded", loaded.join(", "))),
+        }
+    }
+
     fn report(&self, json: bool) -> String {
         if json {
             let rows = self
@@ -356,7 +413,7 @@ impl Loader<'_> {
 }
 
 /// About how much memory a value takes.
-fn bytes_of(value: &Value) -> usize {
+fn weight_of(value: &Value) -> usize {
     match value {
         Value::Text(text) => text.len(),
         Value::Bytes(bytes) => bytes.len(),

@@ -9,50 +9,29 @@
 //! - nor higher than the last that it began (nothing is made up),
 //! - and nobody has seen more of another client than is there (what is there is a consistent cut).
 
-use std::cell::{Cell, RefCell};
-use std::ops::Range;
+mod globals;
+mod lab;
+mod model;
+mod worker;
+
+use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
 use super::strand::Strands;
 use super::{Choices, Setting, World};
 use crate::arena::mutant::{self, Mutant};
-use crate::arena::{Identity, JournaledArena, MapOptions, RedoStart};
 use crate::error::{Error, Result};
 use crate::id::{RowId, SurrogateId, TableKey};
-use crate::journal::simulated::{Fault, Loss, Machine};
-use crate::journal::{Disk, DiskSide, EpochClock, Recovery, Retention, Sizes, WriterQueue, create};
+use crate::journal::simulated::{Fault, Loss};
 use crate::session::{Acknowledge, Isolation, TransactionOptions, Verbs};
-use crate::shard::{Content, Decisions, TableShape, panic_message};
+use crate::shard::{Content, TableShape};
 use crate::table::{Schema, Table};
-use crate::writer::{Rules, Writer};
+use lab::{LOSSES, Lab, find, seeds_of};
 
 const CLIENTS_MAX: usize = 3;
 
 /// A count, and the counts of others that were seen when it was set.
 type Row = [u64; 1 + CLIENTS_MAX];
-
-const OPTIONS: MapOptions = MapOptions {
-    bytes: 8 << 20,
-    node: None,
-    huge_pages: false,
-};
-
-const SIZES: Sizes = Sizes {
-    segment_bytes: 64 << 10,
-    block_bytes: 2 << 10,
-    staging_bytes: 32 << 10,
-};
-
-const RULES: Rules = Rules {
-    interval: Duration::from_micros(200),
-    checkpoint_bytes: 3 << 10,
-    retention: Retention {
-        bytes_max: 1 << 20,
-        epoch_min: 0,
-    },
-};
 
 const TABLE: &str = "counts";
 
@@ -73,14 +52,11 @@ fn shape() -> TableShape {
 
 /// A machine, and what its programs know without it.
 struct Life {
-    machine: Machine,
-    setting: Setting,
+    lab: Lab,
     clients: usize,
-    rules: Rules,
     /// Clients do not wait for the disk, but now and then.
     is_relaxed: bool,
     /// What each client has begun, and what it was told is durable.
-    checkpoints: Cell<u64>,
     begun: RefCell<Vec<u64>>,
     told: RefCell<Vec<u64>>,
 }
@@ -97,105 +73,24 @@ fn key(client: usize, shard: usize, shards: usize) -> SurrogateId {
 
 impl Life {
     fn new(seed: u64, setting: Setting, clients: usize, is_relaxed: bool) -> Self {
-        let machine = Machine::new(seed);
-        let life = Self {
-            machine,
-            setting,
+        Self {
+            lab: Lab::new(seed, setting, is_relaxed, shape()),
             clients,
-            rules: Rules {
-                interval: RULES.interval * if is_relaxed { 100 } else { 1 },
-                ..RULES
-            },
             is_relaxed,
-            checkpoints: Cell::new(0),
             begun: RefCell::new(vec![0; clients]),
             told: RefCell::new(vec![0; clients]),
-        };
-        create(&life.disks(), OPTIONS.bytes, SIZES, seed).unwrap();
-        life
-    }
-
-    fn disks(&self) -> Vec<Arc<dyn Disk>> {
-        (0..self.setting.shards)
-            .map(|shard| self.machine.directory(&shard.to_string()))
-            .collect()
-    }
-
-    /// The world that the disk holds, brought in order as an engine does when it opens a database.
-    fn open(&self, seed: u64) -> Result<Rc<World>, String> {
-        let mut recovery = Recovery::open(self.disks()).map_err(|error| error.to_string())?;
-        let loads = recovery.loaders().map(|mut loader| {
-            let checkpoint = loader.superblock().checkpoint;
-            self.checkpoints.set(self.checkpoints.get().max(checkpoint));
-            JournaledArena::load(&OPTIONS, &mut loader).map_err(|error| error.to_string())
-        });
-        let arenas = loads.collect::<Result<Vec<_>, _>>()?;
-        let journals = recovery.finish(SIZES, seed);
-        let journals = journals.map_err(|error| error.to_string())?;
-        let clock = EpochClock::new(self.setting.shards, journals[0].epoch_first);
-        let queue = Arc::new(WriterQueue::new(Arc::new(clock)));
-        let (mut opened, mut sides) = (Vec::new(), Vec::<DiskSide>::new());
-        for (shard, (arena, journal)) in arenas.into_iter().zip(journals).enumerate() {
-            let (staging, side) = journal.split();
-            sides.push(side);
-            let identity = Identity {
-                database: [3; 16],
-                shard: shard as u32,
-                shards: self.setting.shards as u32,
-            };
-            opened.push(arena.finish(
-                identity,
-                RedoStart {
-                    shard,
-                    staging,
-                    sizes: SIZES,
-                    clock: Arc::clone(queue.clock()),
-                    changed: Vec::new(),
-                },
-            )?);
         }
-        let (arenas, entries): (Vec<_>, Vec<_>) = opened
-            .into_iter()
-            .map(|opened| (opened.arena, opened.entries))
-            .unzip();
-        let epochs = Some(Arc::clone(queue.clock()));
-        let world = World::with(seed, self.setting, arenas, epochs);
-        for seat in &world.shards {
-            seat.borrow_mut().shard.set_writer(Arc::clone(&queue));
-        }
-        let wall = Box::new(|| 0);
-        let writer = Writer::new(sides, &world.peers.mailboxes, queue, self.rules, wall);
-        world.writer.replace(Some(writer));
-        let mut decisions = Decisions::new();
-        for (index, entries) in entries.into_iter().enumerate() {
-            let shard = &mut world.shards[index].borrow_mut().shard;
-            let tables: &[TableShape] = if entries.is_empty() { &[] } else { &[shape()] };
-            shard.open(tables, entries)?;
-            for decision in shard.decisions() {
-                decisions.insert((index, decision.ticket), decision.members);
-            }
-        }
-        for seat in world.shards.iter().rev() {
-            seat.borrow_mut().shard.resolve(&decisions)?;
-        }
-        for seat in &world.shards {
-            seat.borrow_mut().shard.forget_decisions();
-        }
-        Ok(world)
     }
 
     /// Makes the table and its rows, which are durable then.
     fn furnish(&self, seed: u64) -> Result<(), String> {
-        let world = self.open(seed)?;
-        for (index, seat) in world.shards.iter().enumerate() {
-            let catalog = &mut seat.borrow_mut().shard.catalog;
-            catalog.create(&shape(), index, 0).unwrap();
-        }
+        let world = self.lab.furnish(seed)?;
         let table = table();
         let mut client = world.client();
         for number in 0..self.clients {
-            for shard in 0..self.setting.shards {
-                let key = key(number, shard, self.setting.shards);
+            let shards = self.lab.setting.shards;
+            for shard in 0..shards {
+                let key = key(number, shard, shards);
                 let row = [0; 1 + CLIENTS_MAX];
                 client.insert_keyed(&table, key, &row).unwrap();
             }
@@ -218,16 +113,12 @@ impl Life {
                 }
             });
         }
-        let machine = self.machine.clone();
-        let has_ended = strands.run_until(|| machine.is_down());
-        strands.crash();
-        std::mem::forget(Rc::clone(world));
-        has_ended
+        self.lab.run(strands)
     }
 
     /// One transaction of a client.
     fn work(&self, client: &mut super::Client<'_>, number: usize) -> Result<()> {
-        let (table, shards) = (table(), self.setting.shards);
+        let (table, shards) = (table(), self.lab.setting.shards);
         let next = {
             let mut begun = self.begun.borrow_mut();
             begun[number] += 1;
@@ -260,7 +151,7 @@ impl Life {
 
     /// Looks at what is there, in a world that was just opened.
     fn check(&self, world: &Rc<World>) -> Result<(), String> {
-        let (table, shards) = (table(), self.setting.shards);
+        let (table, shards) = (table(), self.lab.setting.shards);
         let mut client = world.client();
         let mut rows = Vec::new();
         for number in 0..self.clients {
@@ -301,23 +192,6 @@ impl Life {
         }
         Ok(())
     }
-
-    /// Opens what a crash has left, with crashes meanwhile if `choices` have it so.
-    fn recover(&self, loss: Loss, seed: u64, choices: &Choices) -> Result<Rc<World>, String> {
-        self.machine.restart(loss, seed);
-        for again in 0..3 {
-            if choices.below(3) == 0 {
-                self.machine.plan(choices.below(60), Fault::PowerCut);
-            }
-            let opened = self.open(seed ^ again);
-            if !self.machine.is_down() {
-                self.machine.plan_nothing();
-                return opened;
-            }
-            self.machine.restart(loss, seed ^ again << 40);
-        }
-        self.open(seed)
-    }
 }
 
 /// A small life whose power is cut at a step, if it has so many; whether it has, or what is wrong.
@@ -331,28 +205,18 @@ fn run_cut(seed: u64, step: u64, loss: Loss) -> Result<bool, String> {
     };
     let life = Rc::new(Life::new(seed, setting, 2, seed % 2 == 1));
     life.furnish(seed)?;
-    let world = life.open(seed)?;
-    life.machine.plan(step, Fault::PowerCut);
+    let world = life.lab.open(seed)?;
+    life.lab.machine.plan(step, Fault::PowerCut);
     let has_ended = life.live(&world, 3);
-    life.machine.restart(loss, seed);
-    let world = life.open(!seed)?;
+    life.lab.machine.restart(loss, seed);
+    let world = life.lab.open(!seed)?;
     life.check(&world)?;
     Ok(!has_ended)
 }
 
-/// The seeds that a variable of the environment names, as FIRST+COUNT.
-fn range_given(name: &str, usual: Range<u64>) -> Range<u64> {
-    let Ok(given) = std::env::var(name) else {
-        return usual;
-    };
-    let (first, count) = given.split_once('+').expect("FIRST+COUNT");
-    let (first, count): (u64, u64) = (first.parse().unwrap(), count.parse().unwrap());
-    first..first + count
-}
-
 #[test]
 fn power_cut_at_every_step_of_a_small_life_leaves_what_was_acknowledged() {
-    let seeds = range_given("ANCILE_DURABLE_LIVES", 0..2);
+    let seeds = seeds_of("ANCILE_DURABLE_LIVES", 2);
     let count = seeds.end - seeds.start;
     let mut crashes = 0;
     for seed in seeds {
@@ -375,7 +239,7 @@ fn when_nothing_becomes_durable_any_more_changes_are_refused_and_reads_go_on() {
     let setting = Setting::chosen(&Choices::new(1));
     let life = Life::new(1, setting, 1, true);
     life.furnish(1).unwrap();
-    let world = life.open(2).unwrap();
+    let world = life.lab.open(2).unwrap();
     let mut client = world.client();
     client.set_acknowledge(Acknowledge::Executed);
     let (table, key) = (table(), key(0, 0, setting.shards));
@@ -391,16 +255,6 @@ fn when_nothing_becomes_durable_any_more_changes_are_refused_and_reads_go_on() {
     assert_eq!(client.flush(), lost);
 }
 
-/// Runs seeds until one finds something.
-fn find(seeds: std::ops::Range<u64>) -> Option<(u64, String)> {
-    seeds.into_iter().find_map(|seed| {
-        let run = std::panic::AssertUnwindSafe(|| run_seed(seed));
-        let result = std::panic::catch_unwind(run);
-        let result = result.unwrap_or_else(|payload| Err(panic_message(payload)));
-        result.err().map(|error| (seed, error))
-    })
-}
-
 #[test]
 fn each_fault_of_a_shards_side_is_noticed() {
     for fault in [
@@ -410,7 +264,7 @@ fn each_fault_of_a_shards_side_is_noticed() {
         Mutant::RangesForgotten,
     ] {
         mutant::CURRENT.set(Some(fault));
-        let found = find(0..1_000);
+        let found = find(0..1_000, |seed| run_seed(seed).map(drop));
         mutant::CURRENT.set(None);
         let (seed, error) = found.unwrap_or_else(|| panic!("{fault:?} is not noticed"));
         println!("{fault:?}: seed {seed}: {error}");
@@ -420,8 +274,6 @@ fn each_fault_of_a_shards_side_is_noticed() {
 fn table() -> Table<Row> {
     Table::new(shape().key, TABLE, &schema()).unwrap()
 }
-
-const LOSSES: [Loss; 4] = [Loss::Drop, Loss::Keep, Loss::Prefix, Loss::Torn];
 
 /// One life: clients work, the power is cut at a step, and what is left is looked at; again and again.
 /// How many crashes there were.
@@ -437,28 +289,20 @@ fn run_seed(seed: u64) -> Result<(u64, u64), String> {
     life.furnish(seed)?;
     let mut crashes = 0;
     for round in 0..1 + choices.below(4) {
-        let world = life.open(seed ^ round << 20)?;
-        let steps = [60, 400, 2_000][choices.below(3) as usize];
-        life.machine.plan(choices.below(steps), Fault::PowerCut);
-        if choices.below(3) == 0 {
-            // The disk fails first, or is full for a while.
-            let fault = [Fault::Io, Fault::NoSpace][choices.below(2) as usize];
-            for _ in 0..1 + choices.below(3) {
-                life.machine.plan(choices.below(steps), fault);
-            }
-        }
+        let world = life.lab.open(seed ^ round << 20)?;
+        life.lab.plan(&choices);
         life.live(&world, 2 + choices.below(60));
         let loss = LOSSES[choices.below(4) as usize];
-        let world = life.recover(loss, seed ^ round << 32, &choices)?;
+        let world = life.lab.recover(loss, seed ^ round << 32, &choices)?;
         life.check(&world)?;
         crashes += 1;
     }
-    Ok((crashes, life.checkpoints.get()))
+    Ok((crashes, life.lab.checkpoints.get()))
 }
 
 #[test]
 fn power_cut_at_any_step_leaves_what_was_acknowledged_and_a_consistent_cut() {
-    let seeds = range_given("ANCILE_DURABLE_SEEDS", 0..150);
+    let seeds = seeds_of("ANCILE_DURABLE_SEEDS", 150);
     let count = seeds.end - seeds.start;
     let (mut crashes, mut checkpoints) = (0, 0);
     for seed in seeds {

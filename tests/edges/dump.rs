@@ -171,8 +171,10 @@ fn fill(engine: &Engine, random: &mut Random) {
     }
 }
 
-/// The lines of a dump, without the places where rows lay.
+/// The lines of a dump, without the places where rows lay, and without the end mark.
 fn lines(dump: &str) -> BTreeSet<String> {
+    let (dump, mark) = dump.trim_end().rsplit_once('\n').unwrap();
+    assert!(mark.starts_with("{\"end\":"), "{mark}");
     let lines = dump.lines().enumerate().map(|(number, line)| {
         let Some((before, rest)) = line.split_once("\"id\":") else {
             return line.to_owned();
@@ -208,8 +210,8 @@ fn random_databases_go_through_dumps_with_other_numbers_of_shards() {
             "{told}"
         );
         let second = done(&["dump", name(to.path())], "").unwrap();
-        assert_eq!(first.lines().count(), 4 + 4_500);
-        assert_eq!(second.lines().count(), 4 + 4_500);
+        assert_eq!(first.lines().count(), 4 + 4_500 + 1);
+        assert_eq!(second.lines().count(), 4 + 4_500 + 1);
         let (first_lines, second_lines) = (lines(&first), lines(&second));
         assert!(first_lines == second_lines);
         // The same as comma-separated values, table by table, into another database.
@@ -238,7 +240,7 @@ fn random_databases_go_through_dumps_with_other_numbers_of_shards() {
             fs::remove_file(&file).unwrap();
         }
         let third = done(&["dump", name(csv.path())], "").unwrap();
-        assert_eq!(third.lines().count(), 4 + 4_500);
+        assert_eq!(third.lines().count(), 4 + 4_500 + 1);
         assert!(lines(&third) == first_lines);
         let stat = done(&["stat", name(csv.path())], "").unwrap();
         assert!(stat.contains("2 shards, 4 tables"), "{stat}");
@@ -315,6 +317,7 @@ fn faults_of_a_dump_are_told_with_their_line_and_nothing_is_replaced_unasked() {
         "1",
         "--arena-bytes",
         "67108864",
+        "--unchecked",
     ];
     let first = format!("{SCHEMA}\n{}\n", r#"{"table":"t","row":{"k":1,"t":"old"}}"#);
     if done(&load, &first).is_none() {
@@ -339,6 +342,12 @@ fn faults_of_a_dump_are_told_with_their_line_and_nothing_is_replaced_unasked() {
     }
     let dump = done(&["dump", name(place.path())], "").unwrap();
     let mut lines: Vec<&str> = dump.lines().collect();
+    assert!(
+        lines
+            .pop()
+            .unwrap()
+            .starts_with("{\"end\":{\"rows\":{\"t\":4},")
+    );
     lines[1..].sort_unstable();
     let rows = [
         r#"{"table":"t","row":{"k":1,"t":"new"}}"#,

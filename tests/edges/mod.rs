@@ -10,6 +10,7 @@ mod brittle;
 mod cancelled;
 mod command;
 mod compact;
+mod cut_off;
 mod damage;
 mod database;
 mod dump;

@@ -5,6 +5,7 @@
 //! {"table":"people","row":{"name":"Ada","born":1815}}
 //! {"table":"accounts","schema":{"rows":{"keyed":true,"columns":[...]}}}
 //! {"table":"accounts","key":7,"row":{"owner":1,"balance":-250}}
+//! {"end":{"rows":{"accounts":1,"people":1},"checksum":"0f84d2a6c3b1e975"}}
 //! ```
 //! A table's schema comes before its rows. A field that holds nothing is `null`, or left out.
 

@@ -1,6 +1,7 @@
 //! What a dump says: tables, rows and values, whatever the format of its lines.
 
 pub(crate) mod csv;
+pub(crate) mod end;
 pub(crate) mod globals;
 pub(crate) mod jsonl;
 mod value;

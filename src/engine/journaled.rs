@@ -44,6 +44,7 @@ impl Default for JournalSettings {
                     bytes_max: 1 << 30,
                     epoch_min: 0,
                 },
+                syncs_at_once: true,
             },
         }
     }

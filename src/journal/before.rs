@@ -120,13 +120,19 @@ impl BeforeWriter {
                 &self.chain.to_le_bytes(),
             ],
         );
+        let mut written = Vec::with_capacity(pages.len());
         for (index, page) in pages.iter().enumerate() {
-            let (sum, content) = image.before(*page)?;
+            let sum = image.sum(*page)?;
             let at = GROUP_HEAD_BYTES + index * ENTRY_BYTES;
             put(&mut bytes, at, &[&page.to_le_bytes(), &sum.to_le_bytes()]);
             if sum != 0 {
-                bytes.extend_from_slice(&content[..]);
+                written.push(*page);
             }
+        }
+        for run in written.chunk_by(|page, next| page + 1 == *next) {
+            let start = bytes.len();
+            bytes.resize(start + run.len() * PAGE_BYTES, 0);
+            image.read_unchecked(run[0], &mut bytes[start..])?;
         }
         self.chain = group_checksum(&bytes);
         put(
@@ -300,7 +306,7 @@ impl BeforeImages {
                         break;
                     };
                     contents = rest;
-                    image.write(*page, content)?;
+                    image.write(*page, &[content])?;
                 }
             }
             image.write_sums(entries.iter().copied())?;

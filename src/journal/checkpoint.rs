@@ -30,7 +30,7 @@ use std::sync::Arc;
 use super::before::{self, BeforeImages, BeforeWriter, GROUP_PAGES};
 use super::disk::{Disk, DiskError, remove_if_there};
 use super::error::{CheckpointError, RecoveryError};
-use super::image::{Image, Page};
+use super::image::{self, Image, Page};
 use super::log::Ids;
 use super::mutant::{Mutant, is};
 use super::segment;
@@ -219,11 +219,12 @@ impl Checkpoints {
         }
     }
 
-    /// Writes the frozen content of a page. After an error the checkpoint is given up.
+    /// Writes the frozen contents of pages that follow each other. After an error the checkpoint is given
+    /// up.
     ///
     /// # Panics
-    /// If the page is none of the frozen ones, or pages are not wanted.
-    pub(crate) fn write(&mut self, page: u64, content: &Page) -> Result<(), CheckpointError> {
+    /// If a page is none of the frozen ones, or pages are not wanted.
+    pub(crate) fn write(&mut self, first: u64, contents: &[&Page]) -> Result<(), CheckpointError> {
         let Phase::Pages {
             plan,
             sums,
@@ -232,16 +233,23 @@ impl Checkpoints {
         else {
             panic!("no pages are wanted now");
         };
-        let index = plan.pages.binary_search(&page);
+        let index = plan.pages.binary_search(&first);
         let index = index.expect("the page is not one of the frozen ones");
-        match self.image.write(page, content) {
-            Ok(sum) => {
-                *missing -= usize::from(sums[index] == 0);
-                sums[index] = sum;
-                Ok(())
-            }
-            Err(error) => Err(self.give_up(error)),
+        let pages = plan.pages[index..].iter().zip(first..);
+        let follow = pages.take_while(|(page, next)| *page == next);
+        assert!(
+            follow.count() >= contents.len(),
+            "a page is not one of the frozen ones"
+        );
+        if let Err(error) = self.image.write(first, contents) {
+            return Err(self.give_up(error));
         }
+        let sums = sums[index..].iter_mut().zip(first..).zip(contents);
+        for ((place, page), content) in sums {
+            *missing -= usize::from(*place == 0);
+            *place = image::sum(page, &content[..]);
+        }
+        Ok(())
     }
 
     /// Whether a checkpoint is under way.

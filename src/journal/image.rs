@@ -66,20 +66,14 @@ impl Image {
         Ok(())
     }
 
-    /// A page as it is in the file, and its sum.
-    pub(super) fn before(&mut self, page: u64) -> Result<(u64, Box<Page>), DiskError> {
-        let mut content = Box::new([0; PAGE_BYTES]);
-        let sum = self.sum(page)?;
-        if sum != 0 {
-            self.read_unchecked(page, &mut *content)?;
+    /// Writes pages that follow each other, at once.
+    pub(super) fn write(&mut self, first: u64, contents: &[&Page]) -> Result<(), DiskError> {
+        let offset = first * PAGE_BYTES as u64;
+        if let [content] = contents {
+            return self.pages.write_at(offset, &content[..]);
         }
-        Ok((sum, content))
-    }
-
-    /// Writes a page; gives the sum that it must get.
-    pub(super) fn write(&mut self, page: u64, content: &Page) -> Result<u64, DiskError> {
-        self.pages.write_at(page * PAGE_BYTES as u64, content)?;
-        Ok(sum(page, content))
+        let parts: Vec<&[u8]> = contents.iter().map(|content| &content[..]).collect();
+        self.pages.write_parts_at(offset, &parts)
     }
 
     /// Writes sums of pages; near ones at once if they come together.
@@ -131,7 +125,7 @@ impl Image {
     }
 
     /// The sum of a page; zero if it was never written.
-    fn sum(&mut self, page: u64) -> Result<u64, DiskError> {
+    pub(super) fn sum(&mut self, page: u64) -> Result<u64, DiskError> {
         let number = page / SUMS_PER_CHUNK;
         if self.chunk.as_ref().is_none_or(|(held, _)| *held != number) {
             self.hold(number)?;

@@ -85,7 +85,8 @@ pub(super) fn add(
     Ok(true)
 }
 
-/// Gives an entry of a leaf another value, if it fits as the page is.
+/// Gives an entry of a leaf another value, if it fits as the page is. The value that it has already
+/// changes nothing, so that neither a before-image nor the journal has to hold it.
 pub(super) fn replace(
     arena: &mut Arena,
     place: Place,
@@ -94,6 +95,9 @@ pub(super) fn replace(
 ) -> Result<bool, Damaged> {
     let view = spot.view(arena, place)?;
     let cell = view.cell(spot.index)?;
+    if cell.head == stored.head && view.bytes[cell.value.clone()] == *stored.bytes {
+        return Ok(true);
+    }
     let (counts, flags) = (view.counts, view.flags());
     let (slot, slot_at) = (view.slot(spot.index), view.slot_at(spot.index));
     let (old_bytes, new_bytes) = (cell.value.len(), stored.bytes.len());

@@ -159,25 +159,32 @@ impl Lane {
         self.retries[work as usize] = Some(now + RETRY.as_micros() as u64);
     }
 
+    /// Whether there is something to write or to sync.
+    pub(super) fn is_due(&mut self, now: u64) -> bool {
+        (self.has_blocks || self.syncs()) && self.may_try(Work::Journal, now)
+    }
+
+    /// Whether somebody waits for a sync.
+    pub(super) fn syncs(&self) -> bool {
+        self.wants_sync || self.unsynced_bytes > UNSYNCED_BYTES_MAX
+    }
+
     /// Writes what was handed over, and syncs it if somebody waits for that.
-    pub(super) fn write(&mut self, now: u64) -> Option<Written> {
-        let syncs = self.wants_sync || self.unsynced_bytes > UNSYNCED_BYTES_MAX;
-        if !self.has_blocks && !syncs || !self.may_try(Work::Journal, now) {
-            return None;
+    pub(super) fn write(&mut self) -> Result<(), WriteError> {
+        self.log.write()?;
+        self.has_blocks = false;
+        if self.syncs() {
+            self.log.sync()?;
+            self.bytes += self.unsynced_bytes;
+            self.unsynced_bytes = 0;
+            self.wants_sync = false;
         }
-        let mut written = self.log.write();
-        if written.is_ok() {
-            self.has_blocks = false;
-            if syncs {
-                written = self.log.sync();
-            }
-            if syncs && written.is_ok() {
-                self.bytes += self.unsynced_bytes;
-                self.unsynced_bytes = 0;
-                self.wants_sync = false;
-            }
-        }
-        match &written {
+        Ok(())
+    }
+
+    /// Tells what has come of writing.
+    pub(super) fn written(&mut self, written: &Result<(), WriteError>, now: u64) -> Written {
+        match written {
             Ok(()) => {}
             Err(WriteError::NoSpace(_)) => {
                 self.is_full = true;
@@ -189,7 +196,7 @@ impl Lane {
                 self.unsynced_bytes = 0;
             }
         }
-        Some(self.report())
+        self.report()
     }
 
     /// Tells the shard what has become of its blocks.
@@ -390,13 +397,15 @@ impl Lane {
     }
 
     /// Writes frozen pages.
-    pub(super) fn take_pages(&mut self, taken: &[(u64, Box<Page>)]) {
+    pub(super) fn take_pages(&mut self, mut taken: Vec<(u64, Box<Page>)>) {
         let Phase::Writing { is_asked, .. } = &mut self.phase else {
             return;
         };
         *is_asked = false;
-        for (page, content) in taken {
-            if let Err(error) = self.checkpoints.write(*page, content) {
+        taken.sort_unstable_by_key(|(page, _)| *page);
+        for run in taken.chunk_by(|(page, _), (next, _)| page + 1 == *next) {
+            let contents: Vec<&Page> = run.iter().map(|(_, content)| &**content).collect();
+            if let Err(error) = self.checkpoints.write(run[0].0, &contents) {
                 self.failed = Some(error);
                 return;
             }

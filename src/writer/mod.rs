@@ -14,14 +14,15 @@ mod lane;
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::Duration;
 
 use crate::journal::{
     Call, Coordinator, DiskSide, EpochClock, Halt, Order, Position, Retention, Seal, ShardSet,
-    ToShard, ToWriter, WriterQueue,
+    ToShard, ToWriter, WriteError, WriterQueue,
 };
 use crate::shard::{Command, Mailbox};
-use lane::Lane;
+use lane::{Lane, Written};
 
 /// What the writer is asked to do by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub(crate) struct Rules {
     pub(crate) checkpoint_bytes: u64,
     /// How much of the past is kept.
     pub(crate) retention: Retention,
+    /// Whether the journals of several shards are synced at the same time, by threads of their own.
+    pub(crate) syncs_at_once: bool,
 }
 
 /// The time of day: microseconds since 1970.
@@ -90,9 +93,8 @@ impl Writer {
     /// Does what there is to do, a piece of it; says whether there was anything. `now` is in
     /// microseconds.
     pub(crate) fn step(&mut self, now: u64) -> bool {
-        let mut is_busy = self.take_all();
+        let mut is_busy = self.take_all() | self.write(now);
         for shard in 0..self.lanes.len() {
-            is_busy |= self.write(shard, now);
             // A shard without a segment to spare may soon have to stop.
             is_busy |= self.lanes[shard].prepare(now);
         }
@@ -179,7 +181,7 @@ impl Writer {
                     pages,
                     arena_bytes,
                 } => lane.frozen(mark, pages, arena_bytes),
-                ToWriter::Pages(pages) => lane.take_pages(&pages),
+                ToWriter::Pages(pages) => lane.take_pages(pages),
                 ToWriter::Loaded => lane.loaded(&self.queue),
                 ToWriter::Ended => lane.is_ended = true,
                 ToWriter::Failed(reason) => {
@@ -191,18 +193,35 @@ impl Writer {
         any
     }
 
-    /// Writes what a shard has handed over, and syncs it if somebody waits for that.
-    fn write(&mut self, shard: usize, now: u64) -> bool {
-        let lane = &mut self.lanes[shard];
-        let Some(written) = lane.write(now) else {
-            return false;
-        };
-        if let Some(epoch) = written.sealed {
-            let call = self.coordinator.sealed(shard, epoch);
-            self.call(call);
+    /// Writes what shards have handed over, and syncs it where somebody waits for that.
+    fn write(&mut self, now: u64) -> bool {
+        let mut due = Vec::new();
+        for (shard, lane) in self.lanes.iter_mut().enumerate() {
+            if lane.is_due(now) {
+                due.push((shard, lane));
+            }
         }
-        if let Some(reason) = written.poison {
-            self.fail(reason);
+        if due.is_empty() {
+            return false;
+        }
+        let syncs = due.iter().filter(|(_, lane)| lane.syncs()).count();
+        let results: Vec<_> = if syncs > 1 && self.rules.syncs_at_once {
+            write_at_once(&mut due)
+        } else {
+            due.iter_mut().map(|(_, lane)| lane.write()).collect()
+        };
+        let written = due.into_iter().zip(results);
+        let written: Vec<(usize, Written)> = written
+            .map(|((shard, lane), result)| (shard, lane.written(&result, now)))
+            .collect();
+        for (shard, Written { sealed, poison }) in written {
+            if let Some(epoch) = sealed {
+                let call = self.coordinator.sealed(shard, epoch);
+                self.call(call);
+            }
+            if let Some(reason) = poison {
+                self.fail(reason);
+            }
         }
         true
     }
@@ -270,6 +289,27 @@ impl Writer {
         }
         is_busy
     }
+}
+
+/// Writes the journals of some shards at the same time, for a disk does many syncs in the time of one; on
+/// this thread where the system has no other.
+fn write_at_once(due: &mut [(usize, &mut Lane)]) -> Vec<Result<(), WriteError>> {
+    let mut results: Vec<_> = due.iter().map(|_| None).collect();
+    thread::scope(|scope| {
+        let mut writes = due.iter_mut().zip(&mut results);
+        let first = writes.next();
+        for ((_, lane), result) in writes {
+            let write = || *result = Some(lane.write());
+            drop(thread::Builder::new().spawn_scoped(scope, write));
+        }
+        if let Some(((_, lane), result)) = first {
+            *result = Some(lane.write());
+        }
+    });
+    let results = results.into_iter().zip(due);
+    results
+        .map(|(result, (_, lane))| result.unwrap_or_else(|| lane.write()))
+        .collect()
 }
 
 impl Lane {

@@ -397,7 +397,7 @@ impl Toy {
         let mut step = checkpoints.step();
         if let Ok(Step::Pages) = step {
             for (page, content) in &frozen.pages {
-                if let Err(error) = checkpoints.write(*page, content) {
+                if let Err(error) = checkpoints.write(*page, &[content]) {
                     step = Err(error);
                     break;
                 }

@@ -35,6 +35,7 @@ const RULES: Rules = Rules {
         bytes_max: 1 << 20,
         epoch_min: 0,
     },
+    syncs_at_once: false,
 };
 
 pub(super) const LOSSES: [Loss; 4] = [Loss::Drop, Loss::Keep, Loss::Prefix, Loss::Torn];

@@ -73,4 +73,16 @@ fn an_insertion_into_a_page_with_room_tells_of_few_bytes() {
         .unwrap();
     tree.insert(&mut arena, &key, &[8; 8]).unwrap();
     assert_eq!(traced.end(&mut arena).before_bytes, 8);
+    // The value that it has now is not written again.
+    for value in [&[8; 8][..], &vec![9; 9_000], &vec![9; 9_000]] {
+        let traced = Traced::begin(&arena, TRACED_BYTES);
+        tree.insert(&mut arena, &key, value).unwrap();
+        let told = traced.end(&mut arena);
+        let is_same = value.len() == 8;
+        assert_eq!(
+            told.before_bytes + told.fresh_bytes == 0,
+            is_same,
+            "{told:?}"
+        );
+    }
 }

@@ -29,6 +29,9 @@ pub(super) const NAMES: [&str; 7] = [
 /// Walks of a team that are under way, and of one stream at least.
 const WALKS: usize = 1024;
 const STREAM_WALKS_MIN: usize = 64;
+/// Integers of a block for each walk under way in it: walks that are near each other are soon on the same
+/// way, and do it twice.
+const INTERVAL: u64 = 64;
 
 /// What of a run is not in its line.
 #[derive(Debug, Clone, Copy)]
@@ -72,7 +75,9 @@ struct Stream {
     /// There are no more blocks.
     is_last: bool,
     walks: Vec<Walk>,
+    /// Walks that may be under way in the block at hand, and in any.
     walks_max: usize,
+    walks_most: usize,
 }
 
 /// A sequence on its way.
@@ -124,7 +129,7 @@ fn positive(number: Number) -> Result<u64, Failure> {
 impl Team {
     /// Some streams that have been nowhere.
     pub(super) fn new(terms: Terms, streams: usize) -> Result<Self, Failure> {
-        let walks_max = (WALKS / streams.max(1)).max(STREAM_WALKS_MIN);
+        let walks_most = (WALKS / streams.max(1)).max(STREAM_WALKS_MIN);
         let stream = || Stream {
             counts: Counts::default(),
             block: 0,
@@ -132,7 +137,8 @@ impl Team {
             limit: 0,
             is_last: false,
             walks: Vec::new(),
-            walks_max,
+            walks_max: walks_most,
+            walks_most,
         };
         Ok(Self {
             terms,
@@ -201,6 +207,8 @@ impl Team {
                 stream.is_last = true;
             } else if globals.increment(&key_of(Name::Claim(stream.block))?, 1)? == 1.into() {
                 (stream.start, stream.limit) = (before + 1, limit);
+                let walks = usize::try_from((limit - before) / INTERVAL).unwrap_or(WALKS);
+                stream.walks_max = walks.clamp(1, stream.walks_most);
             }
         }
         Ok(())

@@ -1,80 +1,63 @@
 //! Accounts in one table: typed rows, keys, a transfer that is all or nothing.
 
-use ancile::{Engine, Error, Schema, SurrogateId, Table, Verbs};
+use ancile::{Engine, Error, Schema, SurrogateId, Verbs};
 
 ancile::row! {
     /// An account.
-    pub struct Account {
+    struct Account {
         /// In cents; never negative.
-        pub balance: i64,
+        balance: i64,
         /// Transfers so far.
-        pub transfers: u64,
+        transfers: u64,
     }
+}
+
+/// Why a transfer did not happen.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("there is no account {0}")]
+    NoAccount(u64),
+    #[error("account {0} has not enough")]
+    Overdrawn(u64),
+    #[error(transparent)]
+    Engine(#[from] Error),
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let engine = Engine::builder().arena_bytes(64 << 20).build()?;
-    let table: Table<Account> = engine.create_table(
-        "accounts",
-        Schema::of::<Account>().keyed().expect_rows(1_000),
-    )?;
+    let schema = Schema::of::<Account>().keyed().expect_rows(1_000);
+    let accounts = engine.create_table::<Account>("accounts", schema)?;
     let mut session = engine.session()?;
 
     let keys: Vec<SurrogateId> = (0..1_000).map(SurrogateId).collect();
-    let accounts = vec![
-        Account {
-            balance: 10_000,
-            transfers: 0
-        };
-        keys.len()
-    ];
-    session.insert_keyed_batch(&table, &keys, &accounts)?;
+    let (balance, transfers) = (10_000, 0);
+    let rows = vec![Account { balance, transfers }; keys.len()];
+    session.insert_keyed_batch(&accounts, &keys, &rows)?;
 
-    // Two accounts of one shard, so that one transaction reaches both.
-    let shard = engine.shard_of(&table, keys[0]);
-    let mut here = keys
-        .iter()
-        .copied()
-        .filter(|&key| engine.shard_of(&table, key) == shard);
-    let (Some(from), Some(to)) = (here.next(), here.next()) else {
-        return Err("no accounts".into());
-    };
-
-    for amount in [2_500, 50_000] {
-        let moved = session.on(shard, |context| {
-            let mut rows = context.rows(&table)?;
-            for (key, change) in [(to, amount), (from, -amount)] {
-                let Some(mut account) = rows.select(key) else {
-                    return Err(Transfer::NoAccount);
-                };
+    for (to, cents) in [(7, 2_500), (7, 50_000), (7_000, 1)] {
+        // An error takes back what was changed before, in whichever shards that is.
+        let transfer = session.transaction(|transaction| {
+            for (number, change) in [(to, cents), (3, -cents)] {
+                let key = SurrogateId(number);
+                let found = transaction.select(&accounts, key)?;
+                let mut account = found.ok_or(Refused::NoAccount(number))?;
                 account.balance += change;
                 account.transfers += 1;
-                rows.update(key, &account)?;
                 if account.balance < 0 {
-                    return Err(Transfer::Overdrawn);
+                    return Err(Refused::Overdrawn(number));
                 }
+                transaction.update(&accounts, key, &account)?;
             }
             Ok(())
         });
-        println!("{amount:>6} cents: {moved:?}");
+        match transfer {
+            Ok(()) => println!("{cents} cents to {to}"),
+            Err(refused) => println!("{cents} cents to {to}: {refused}"),
+        }
     }
 
-    let balance = |account: Option<Account>| account.map(|account| account.balance);
-    assert_eq!(balance(session.select(&table, from)?), Some(7_500));
-    assert_eq!(balance(session.select(&table, to)?), Some(12_500));
+    let rows = session.select_batch(&accounts, &[3, 7].map(SurrogateId))?;
+    let balances: Vec<i64> = rows.into_iter().flatten().map(|row| row.balance).collect();
+    assert_eq!(balances, [7_500, 12_500]);
     Ok(())
-}
-
-/// Why a transfer did not happen.
-#[derive(Debug)]
-enum Transfer {
-    NoAccount,
-    Overdrawn,
-    Engine(#[expect(dead_code, reason = "shown by Debug")] Error),
-}
-
-impl From<Error> for Transfer {
-    fn from(error: Error) -> Self {
-        Self::Engine(error)
-    }
 }

@@ -20,7 +20,7 @@ const ROOMS: &str = "lib limits sync fork doorbell ->
 const STEPPED: &str = "index tree collation table transaction shard";
 const OUTSIDE: [&str; 5] = ["time", "fs", "thread", "net", ""];
 const TOP: &str = ". Cargo.toml Cargo.lock README.md LICENSE-MIT LICENSE-APACHE target \
-    src topology benches scripts tests examples";
+    src topology capi benches scripts tests examples";
 
 #[test]
 fn the_house_is_tidy() {

@@ -58,3 +58,8 @@ pub use plan::{Plan, Seat};
 pub use policy::{KindChoice, Order, Policy, SHARDS_VARIABLE, Shards};
 pub use report::{NodePages, Report, ShardVerification, Verification};
 pub use set::NumberSet;
+
+/// The example of the readme is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -5,6 +5,7 @@
 
 mod asynchronous;
 mod backup;
+mod book;
 mod brittle;
 mod cancelled;
 mod command;

@@ -8,6 +8,8 @@
 //! [`Verbs::on`] (one transaction) or [`Engine::spawn`] (long work). Tasks of an executor have an
 //! [`AsyncSession`]. What the shards do is told by [`Engine::stats`].
 //!
+//! The book ([`doc`](mod@doc)) tells how the engine is built, what it promises, and how it is looked after.
+//!
 //! # What is fast
 //! Batches: the memory of operation 48 is asked for while operation 0 runs. Work in a shard: no hop.
 //! Row types whose width the compiler knows. Single calls from outside wait for a round trip each.
@@ -17,11 +19,14 @@
 //! own files. `mimalloc` (default): a heap per shard in memory of its node; without it the program's
 //! allocator. `cli` (default): the `ancile` command.
 //!
+#![doc = include_str!("doc/tour.md")]
+//!
 //! # The readme
 #![doc = include_str!("../README.md")]
 
 mod arena;
 mod collation;
+pub mod doc;
 mod doorbell;
 mod engine;
 mod error;

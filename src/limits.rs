@@ -168,3 +168,59 @@ const _: () = assert!(PROBE_DISTANCE <= PREFETCH_DISTANCE);
 const _: () = assert!(COLUMNS_MAX * 8 + 16 <= SLAB_BYTES_MAX);
 const _: () =
     assert!(BLOCK_OPERATIONS <= BLOCK_OPERATIONS_MAX && LANE_REQUESTS <= LANE_REQUESTS_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every constant that the book's tables name.
+    const NAMED: &[(&str, u64)] = &[
+        ("SHARDS_MAX", SHARDS_MAX as u64),
+        ("TABLES_MAX", TABLES_MAX as u64),
+        ("NAME_BYTES_MAX", NAME_BYTES_MAX as u64),
+        ("COLUMNS_MAX", COLUMNS_MAX as u64),
+        ("INDEXES_MAX", INDEXES_MAX as u64),
+        ("SLOTS_MAX", SLOTS_MAX),
+        ("GENERATION_MAX", GENERATION_MAX as u64),
+        ("TEXT_BYTES_MAX", TEXT_BYTES_MAX as u64),
+        ("KEY_BYTES_MAX", KEY_BYTES_MAX as u64),
+        ("VALUE_BYTES_MAX", VALUE_BYTES_MAX as u64),
+        ("INDEXED_BYTES_MAX", INDEXED_BYTES_MAX as u64),
+        ("NUMBER_DIGITS_MAX", NUMBER_DIGITS_MAX as u64),
+        ("ARENA_BYTES_MIN", ARENA_BYTES_MIN),
+        ("JOURNAL_SEGMENT_BYTES_MIN", JOURNAL_SEGMENT_BYTES_MIN),
+        ("JOURNAL_SEGMENT_BYTES_MAX", JOURNAL_SEGMENT_BYTES_MAX),
+        ("BLOCK_OPERATIONS", BLOCK_OPERATIONS as u64),
+        ("BLOCK_OPERATIONS_MAX", BLOCK_OPERATIONS_MAX as u64),
+        ("LANE_REQUESTS", LANE_REQUESTS as u64),
+        ("LANE_REQUESTS_MAX", LANE_REQUESTS_MAX as u64),
+        ("OPERATIONS_UNSERVED_MAX", OPERATIONS_UNSERVED_MAX as u64),
+        ("SCAN_SLOTS_PER_REQUEST", SCAN_SLOTS_PER_REQUEST as u64),
+        ("BUILD_SLOTS", BUILD_SLOTS as u64),
+        ("HOT_ROWS", HOT_ROWS as u64),
+        ("LEASE_MICROS", LEASE_MICROS),
+        ("HEAP_BYTES", HEAP_BYTES as u64),
+    ];
+
+    #[test]
+    fn every_limit_in_the_book_is_its_constant() {
+        let text = include_str!("doc/limits.md");
+        let mut told = Vec::new();
+        for line in text.lines().filter(|line| line.starts_with('|')) {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let name = cells[3].trim_matches('`');
+            if name != "constant" && !name.starts_with('-') {
+                let number = cells[2].replace(',', "").parse::<u64>();
+                told.push((name, number.unwrap_or_else(|_| panic!("no number: {line}"))));
+            }
+        }
+        assert_eq!(told, NAMED);
+        let words = text
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .replace(',', "");
+        assert!(words.contains(&format!("{LANE_BYTES_TOTAL} bytes (`LANE_BYTES_TOTAL`)")));
+        assert!(words.contains(&format!("{LANE_BYTES_MIN} (`LANE_BYTES_MIN`)")));
+    }
+}

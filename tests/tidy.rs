@@ -2,7 +2,7 @@
 //! Comments and tests are not read. Paths are named one by one: `crate::{..}` is a breach.
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 /// Rooms of `src/`, and the rooms that they may name besides themselves.
-const ROOMS: &str = "lib limits sync fork doorbell ->
+const ROOMS: &str = "lib limits sync fork doorbell doc ->
     id collation -> limits
     error -> limits collation
     ring -> limits sync

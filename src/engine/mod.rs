@@ -107,7 +107,8 @@ impl Engine {
         key.shard_of(self.shards())
     }
 
-    /// A new session.
+    /// A new session, for one thread at a time; there may be any number. It places rows without keys in the
+    /// shards by turns.
     pub fn session(&self) -> Result<Session> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         Ok(Session::new(Arc::clone(&self.peers), turn, self.patience))
@@ -120,7 +121,8 @@ impl Engine {
     }
 
     /// Runs code inside a shard, until it returns: resident work. Each shard runs one at a time, the
-    /// others wait their turn.
+    /// others wait their turn. [`Task::join`] has what it returns, or [`Error::Panicked`]; its changes are not
+    /// one transaction. [`Error::Shard`] if there is no such shard.
     pub fn spawn<T, F>(&self, shard: ShardIndex, work: F) -> Result<Task<T>>
     where
         T: Send + 'static,
@@ -153,7 +155,13 @@ impl Engine {
         tasks.into_iter().map(Task::join).collect()
     }
 
-    /// Creates a table in every shard.
+    /// Creates a table in every shard. Of a database with journals, that is on the disk when this returns,
+    /// whatever its [`Durability`].
+    ///
+    /// # Errors
+    /// [`TableError::Exists`], [`TableError::Name`], [`TableError::Columns`], [`TableError::ColumnTwice`],
+    /// [`TableError::Shape`] if rows of `R` do not have the schema's columns, [`TableError::ArenaFull`],
+    /// [`TableError::TooMany`]; nothing is created then.
     pub fn create_table<R: Row>(&self, name: &str, schema: Schema) -> Result<Table<R>, TableError> {
         self.check_usable()?;
         schema.check(name)?;
@@ -163,7 +171,9 @@ impl Engine {
         Table::new(key, name, &schema)
     }
 
-    /// Creates a table of records in every shard.
+    /// Creates a table of records in every shard, with the fields, key and indexes of the type: durable and
+    /// refused as by [`create_table`](Self::create_table); also [`TableError::NoKey`] and
+    /// [`TableError::Indexes`].
     pub fn create_records<R: Record>(&self, name: &str) -> Result<Records<R>, TableError> {
         self.create_records_of(name, &R::schema())
     }
@@ -219,7 +229,7 @@ impl Engine {
     }
 
     /// Opens a table of records that exists and whose records have the fields, key and indexes of this
-    /// type.
+    /// type: [`TableError::Missing`] if there is none, [`TableError::Shape`] if they differ.
     pub fn open_records<R: Record>(&self, name: &str) -> Result<Records<R>, TableError> {
         let wanted = R::schema();
         let (key, schema) = self.registry.find(name)?;
@@ -305,7 +315,8 @@ impl Engine {
             .map(drop)
     }
 
-    /// Opens a table that exists, with rows of a type that fits its columns.
+    /// Opens a table that exists, with rows of a type that fits its columns: [`TableError::Missing`] if
+    /// there is none, [`TableError::Shape`] if the type does not fit.
     pub fn open_table<R: Row>(&self, name: &str) -> Result<Table<R>, TableError> {
         match self.registry.find(name)? {
             (key, TableSchema::Rows(schema)) => Table::new(key, name, &schema),
@@ -323,7 +334,7 @@ impl Engine {
     }
 
     /// Drops a table in every shard and returns its memory to the system. Handles of it find nothing
-    /// from then on.
+    /// from then on: [`Error::TableGone`]. [`TableError::Missing`] if there is none.
     pub fn drop_table(&self, name: &str) -> Result<(), TableError> {
         self.check_usable()?;
         let (_, schema) = self.registry.find(name)?;

@@ -64,6 +64,20 @@ fn run<R: Row, O: Operations>(
 /// returns. `id` is a [`DirectId`] or, in keyed tables, a [`SurrogateId`]. Batches travel in blocks,
 /// one stream to each shard: operations on the same shard happen in order, others in any order. When
 /// a batch returns an error, some of its operations may have happened.
+///
+/// # Durability
+/// A change returns when it has happened or, in a database with a journal, when it is on the disk: as
+/// the engine's [`Durability`](crate::Durability) says, or
+/// [`Session::set_acknowledge`](crate::Session::set_acknowledge). Reads never wait for the disk.
+///
+/// # Errors
+/// Of any verb: [`Error::Closed`], [`Error::Forked`], [`Error::TableGone`], [`Error::ShardFailed`],
+/// [`Error::Damaged`]; a session's inside a shard, [`Error::InsideShard`]. Of a verb with ids or keys:
+/// [`Error::NotKeyed`], and [`Error::KeyNeeded`] where a keyed table gets a row without one. Of a verb
+/// with rows or columns: [`Error::Width`], [`Error::Column`], [`Error::Lengths`]. Of one that changes
+/// something: [`Error::ArenaFull`], [`Error::SlotsFull`], [`Error::DatabaseReadOnly`],
+/// [`Error::JournalFull`], [`Error::JournalBroken`], and [`Error::NotDurable`], after which it has
+/// happened all the same.
 #[expect(private_bounds, reason = "sealed: an engine has two kinds of clients")]
 pub trait Verbs: Port + Sized {
     /// Waits until all that has happened in the database so far is as durable as it will be: on the disk,

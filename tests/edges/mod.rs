@@ -6,6 +6,7 @@
 mod altered;
 mod asynchronous;
 mod backup;
+mod book;
 mod brittle;
 mod cancelled;
 mod command;

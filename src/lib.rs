@@ -67,7 +67,7 @@ pub use engine::{
     BackedUp, CheckReport, CheckedTable, Durability, Engine, EngineBuilder, Finding, Flushed,
     HotId, HotRow, JournalPart, JournalRecord, JournalSpace, Journals, Progress, Reach, Recovered,
     Restored, RolledBack, Salvage, SalvageCount, SalvagedRow, SealedEpoch, ShardSpace, ShardStats,
-    Stats, TableInfo, TableSchema, TableSpace, Task, backup, check, check_with, restore,
+    Stats, TableInfo, TableSchema, TableSpace, Task, TreeShape, backup, check, check_with, restore,
     restore_with,
 };
 pub use error::{ArenaFull, BackupError, Error, OpenError, Result, TableError};

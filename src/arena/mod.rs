@@ -152,6 +152,25 @@ impl Arena {
         Ok(extent)
     }
 
+    /// As [`allocate`](Self::allocate), at the lowest place below an offset that has room, if one has.
+    pub(crate) fn allocate_below(
+        &mut self,
+        bytes: usize,
+        use_: ExtentUse,
+        below: u64,
+    ) -> Option<Extent> {
+        if self.log.is_some() {
+            self.make_room_in_ledger().ok()?;
+        }
+        let rounded = bytes.next_multiple_of(PAGE_BYTES) as u64;
+        let extent = self.extents.allocate_below(rounded, below)?;
+        let extent = self.taken(extent).ok()?;
+        if let Some(log) = &mut self.log {
+            log.ledger.add(&self.map, &mut log.trace, extent, use_);
+        }
+        Some(extent)
+    }
+
     /// Space for an extent, in memory that is there.
     fn take(&mut self, bytes: usize) -> Result<Extent, ArenaFull> {
         let rounded = bytes.next_multiple_of(PAGE_BYTES) as u64;
@@ -159,9 +178,14 @@ impl Arena {
             .extents
             .allocate(rounded)
             .ok_or_else(|| self.full(rounded, None))?;
+        self.taken(extent)
+    }
+
+    /// Sees to the memory of an extent that was just given out.
+    fn taken(&mut self, extent: Extent) -> Result<Extent, ArenaFull> {
         if let Err(error) = self.map.ensure(extent.offset, extent.bytes) {
             self.extents.release(extent);
-            return Err(self.full(rounded, error.raw_os_error()));
+            return Err(self.full(extent.bytes, error.raw_os_error()));
         }
         if let Some(log) = &mut self.log {
             log.trace.taken(extent);

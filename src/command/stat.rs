@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use ancile::{Engine, JournalSpace, Journals, OpenError, ShardSpace, TableSpace};
+use ancile::{Engine, JournalSpace, Journals, OpenError, ShardSpace, TableSpace, TreeShape};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -13,7 +13,8 @@ use super::rollback::ReachEntry;
 use super::{Done, open_for_reading, print};
 
 const LONG: &str = "\
-Shows shards, format, tables with their schemas, rows, and the bytes of rows, texts and indexes; for \
+Shows shards, format, tables with their schemas, rows, and the bytes of rows, texts and indexes; of globals, \
+whose nodes are counted as rows, how they lie in their pages; for \
 each shard the bytes of its files, in use and free; and warnings. Of databases with journals also: the \
 epochs that they can go back to, the last checkpoint of each shard, and the bytes of images, journals and \
 the past. The database is opened for reading \
@@ -69,7 +70,18 @@ struct Table {
     row_bytes: u64,
     text_bytes: u64,
     index_bytes: u64,
+    /// Of globals.
+    tree: Option<Tree>,
     schema: SchemaEntry,
+}
+
+/// How globals lie in their pages, over all shards.
+#[derive(Serialize)]
+struct Tree {
+    levels_max: u32,
+    pages: u64,
+    free_pages: u64,
+    fill_percent: u64,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Done> {
@@ -224,6 +236,7 @@ impl Table {
             row_bytes: sum(|part| part.row_bytes),
             text_bytes: sum(|part| part.text_bytes),
             index_bytes: sum(|part| part.index_bytes),
+            tree: Tree::new(&parts),
             schema: layout.schema_json(),
         }
     }
@@ -239,7 +252,16 @@ impl Table {
             bytes(self.index_bytes)
         );
         let _ = match &self.schema {
-            SchemaEntry::Globals { routing } => writeln!(text, "  globals, routed by {routing}"),
+            SchemaEntry::Globals { routing } => {
+                let _ = writeln!(text, "  globals, routed by {routing}");
+                self.tree.iter().try_for_each(|tree| {
+                    writeln!(
+                        text,
+                        "  levels: {}; pages of 4 KiB: {}, of which {} are free; leaves about {} % full",
+                        tree.levels_max, tree.pages, tree.free_pages, tree.fill_percent
+                    )
+                })
+            }
             SchemaEntry::Rows { keyed, columns } => {
                 let keyed = if *keyed { "keyed, " } else { "" };
                 let columns = columns.iter().map(ToString::to_string);
@@ -263,6 +285,21 @@ impl Table {
                 writeln!(text, "  key {}", key.join(", "))
             }
         };
+    }
+}
+
+impl Tree {
+    fn new(parts: &[&TableSpace]) -> Option<Self> {
+        let trees = || parts.iter().filter_map(|part| part.tree.as_ref());
+        // Parts with more pages tell more about all.
+        let used = |tree: &TreeShape| tree.pages.saturating_sub(tree.free_pages);
+        let weighted = trees().map(|tree| u64::from(tree.fill_percent) * used(tree));
+        Some(Self {
+            levels_max: trees().map(|tree| tree.levels).max()?,
+            pages: trees().map(|tree| tree.pages).sum(),
+            free_pages: trees().map(|tree| tree.free_pages).sum(),
+            fill_percent: weighted.sum::<u64>() / trees().map(used).sum::<u64>().max(1),
+        })
     }
 }
 

@@ -37,7 +37,7 @@ pub use journals::{
 };
 use registry::Registry;
 pub use registry::{TableInfo, TableSchema};
-pub use space::{ShardSpace, TableSpace};
+pub use space::{ShardSpace, TableSpace, TreeShape};
 pub use stats::{HotId, HotRow, ShardStats, Stats};
 pub use survey::{
     CheckReport, CheckedTable, Finding, Salvage, SalvageCount, SalvagedRow, check, check_with,

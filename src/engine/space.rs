@@ -44,6 +44,22 @@ pub struct TableSpace {
     pub text_bytes: u64,
     /// Bytes of indexes, that of the key among them.
     pub index_bytes: u64,
+    /// Of a set of globals: how its nodes, which are counted as rows, lie in their pages.
+    pub tree: Option<TreeShape>,
+}
+
+/// How a shard's globals lie in their pages of 4 KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TreeShape {
+    /// Levels of the ordered tree, that of the leaves included.
+    pub levels: u32,
+    /// Pages, those that are free included.
+    pub pages: u64,
+    /// Pages that are free.
+    pub free_pages: u64,
+    /// About how full the leaves are: some of them were looked at.
+    pub fill_percent: u32,
 }
 
 impl Engine {
@@ -86,8 +102,8 @@ const COMPACT_PAUSE: Duration = Duration::from_millis(1);
 
 impl Engine {
     /// Brings everything together, and gives memory and file space that is not needed back to the system:
-    /// texts move out of memory that is mostly free, indexes shrink, and files are cut where nothing is
-    /// left. Places of deleted rows stay, so that ids of those rows find nothing for ever; the next rows
+    /// texts move out of memory that is mostly free, nodes of globals into fewer pages, indexes shrink, and
+    /// files are cut where nothing is left. Places of deleted rows stay, so that ids of those rows find nothing for ever; the next rows
     /// get them.
     ///
     /// The shards serve others meanwhile, between steps of about a millisecond. A shard in which
@@ -144,6 +160,12 @@ fn tables_of(parts: Vec<(String, PartSpace)>) -> Vec<TableSpace> {
             row_bytes: space.row_bytes,
             text_bytes: space.text_bytes,
             index_bytes: space.index_bytes + unique,
+            tree: space.tree.map(|tree| TreeShape {
+                levels: tree.levels,
+                pages: tree.pages,
+                free_pages: tree.free_pages,
+                fill_percent: tree.fill_percent,
+            }),
         }
     });
     tables.collect()

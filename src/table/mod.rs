@@ -63,6 +63,7 @@ use crate::arena::Arena;
 use crate::error::{ArenaFull, Error};
 use crate::id::{DirectId, RowId, ShardIndex};
 use crate::index::{HashIndex, Hint, Keys, Probe};
+use crate::tree::TreeSpace;
 
 /// Is told what was there before a change.
 pub(crate) trait BeforeImages {
@@ -116,6 +117,8 @@ pub(crate) struct PartSpace {
     /// Of texts that do not fit their rows.
     pub(crate) text_bytes: u64,
     pub(crate) index_bytes: u64,
+    /// Of globals: how they lie in their pages.
+    pub(crate) tree: Option<TreeSpace>,
 }
 
 /// A shard's part of a table.
@@ -223,6 +226,7 @@ impl TablePart {
             row_bytes: self.slots.bytes(),
             text_bytes: 0,
             index_bytes: self.index.as_ref().map_or(0, HashIndex::bytes),
+            tree: None,
         }
     }
 

@@ -32,8 +32,8 @@
 //!
 //! # What is absent on purpose
 //! Links between leaves: a scan knows the branches above it, which also tells it early which leaf
-//! comes next; and splitting a page never touches a third one. Redistribution between neighbours.
-//! Latches.
+//! comes next; and splitting a page never touches a third one. Redistribution between neighbours, but
+//! where a tree is brought together (`pack`). Latches.
 
 mod batch;
 mod build;
@@ -45,13 +45,16 @@ mod head;
 mod hint;
 mod insert;
 mod load;
+mod pack;
 mod page;
 mod pages;
 mod parts;
 mod path;
 mod remove;
+mod report;
 mod scan;
 mod search;
+mod settle;
 mod slot;
 mod space;
 mod value;
@@ -68,7 +71,9 @@ pub(crate) use cursor::{Cursor, Seek};
 pub(crate) use error::{Damaged, TreeError};
 pub(crate) use head::TreeName;
 use head::{Head, Place};
+pub(crate) use pack::Packing;
 use page::View;
+pub(crate) use report::TreeSpace;
 pub(crate) use scan::Direction;
 use search::Start;
 use space::PageMut;

@@ -225,6 +225,39 @@ fn add_extent(arena: &mut Arena, place: Place, page: u32, pages: u32) -> Result<
     link_first(arena, place, page)
 }
 
+/// Takes an extent that has room for so many pages, fewer than the largest has, if there is memory; its
+/// first page.
+pub(super) fn add_fitting(
+    arena: &mut Arena,
+    place: Place,
+    pages: u32,
+) -> Result<Option<u32>, TreeError> {
+    let pages = (pages + 1).clamp(EXTENT_PAGES_MIN, EXTENT_PAGES_MAX);
+    arena.prepare(space::log_bytes(1, 1, 0))?;
+    let number = Head::read(arena, place)?.next_number;
+    let Ok(page) = space::take(arena, pages, place.name, number) else {
+        return Ok(None);
+    };
+    add_extent(arena, place, page, pages)?;
+    Ok(Some(page))
+}
+
+/// Takes an extent of so many pages below a page, if there is room; its first page.
+pub(super) fn add_below(
+    arena: &mut Arena,
+    place: Place,
+    page: u32,
+    pages: u32,
+) -> Result<Option<u32>, TreeError> {
+    arena.prepare(space::log_bytes(1, 1, 0))?;
+    let number = Head::read(arena, place)?.next_number;
+    let Some(lower) = space::take_below(arena, pages, place.name, number, page) else {
+        return Ok(None);
+    };
+    add_extent(arena, place, lower, pages)?;
+    Ok(Some(lower))
+}
+
 /// Gives back extents that were taken for a change that does not happen: they are the first ones.
 fn release_first(arena: &mut Arena, place: Place, extents: u32) -> Result<(), Damaged> {
     for _ in 0..extents {
@@ -282,8 +315,15 @@ fn set_used(arena: &mut Arena, page: u32, index: u32, used: u32, top: u32) -> Re
     Ok(())
 }
 
-/// Takes a page back. Its content stays until it is given out again.
+/// Takes a page back, and gives an extent back that is empty. The page's content stays until it is given
+/// out again.
 pub(super) fn free(arena: &mut Arena, place: Place, number: u32) -> Result<(), Damaged> {
+    take_back(arena, place, number)?;
+    release_empty(arena, place).map(drop)
+}
+
+/// Takes a page back.
+pub(super) fn take_back(arena: &mut Arena, place: Place, number: u32) -> Result<(), Damaged> {
     let delta = u32::from(u16_at(space::page(arena, number)?, 16));
     let damaged = |what| {
         let page = number;
@@ -304,7 +344,7 @@ pub(super) fn free(arena: &mut Arena, place: Place, number: u32) -> Result<(), D
         unlink(arena, place, page)?;
         link_first(arena, place, page)?;
     }
-    release_empty(arena, place).map(drop)
+    Ok(())
 }
 
 /// Whether a page that is alone in use lies in another extent than the head, which would have room for
@@ -363,6 +403,20 @@ pub(super) fn release_empty(arena: &mut Arena, place: Place) -> Result<bool, Dam
         next = header.next;
     }
     Ok(false)
+}
+
+/// Gives this extent back, if it is one of the tree still, and empty, and there are free pages enough in
+/// others.
+pub(super) fn release_if_empty(arena: &mut Arena, place: Place, page: u32) -> Result<(), Damaged> {
+    let Ok(header) = Header::read(arena, page, place.stamp) else {
+        return Ok(());
+    };
+    let pages = header.pages;
+    let is_empty = header.used == 1 && page != place.head;
+    if is_empty && Head::read(arena, place)?.free >= pages - 1 + SPARE_PAGES.max(place.held) {
+        release(arena, place, page, pages)?;
+    }
+    Ok(())
 }
 
 /// Gives an extent without pages in use back to the arena.

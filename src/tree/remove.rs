@@ -222,7 +222,7 @@ fn stored(chain: &[u8; 8]) -> Stored<'_> {
 /// Sees to the pages on the way to a leaf that has become smaller: from there upwards, what is empty
 /// goes, and what is small is merged.
 /// `to_root`: also where nothing was merged below, as after a range has gone.
-fn tidy(
+pub(super) fn tidy(
     arena: &mut Arena,
     place: Place,
     leaf: u32,
@@ -286,7 +286,7 @@ fn merge_child(
 }
 
 /// Merges two neighbouring children of a branch, if they fit; the right one goes.
-fn merge(
+pub(super) fn merge(
     arena: &mut Arena,
     place: Place,
     branch: u32,

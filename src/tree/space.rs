@@ -86,6 +86,22 @@ pub(super) fn take(
     Ok((extent.offset / PAGE_BYTES as u64) as u32)
 }
 
+/// As [`take`], below a page, if there is room.
+pub(super) fn take_below(
+    arena: &mut Arena,
+    pages: u32,
+    name: TreeName,
+    number: u32,
+    below: u32,
+) -> Option<u32> {
+    let use_ = ExtentUse::new(name.owner, ExtentKind::Tree, name.tree).detail(number);
+    let below = u64::from(below) * PAGE_BYTES as u64;
+    let extent = arena.allocate_below(pages as usize * PAGE_BYTES, use_, below)?;
+    #[cfg(test)]
+    trace::taken(extent);
+    Some((extent.offset / PAGE_BYTES as u64) as u32)
+}
+
 /// Gives an extent back.
 pub(super) fn give_back(arena: &mut Arena, first: u32, pages: u32) {
     let extent = Extent {

@@ -6,6 +6,7 @@ mod keys;
 mod limits;
 mod model;
 mod order;
+mod pack;
 mod scopes;
 mod space;
 

@@ -6,7 +6,7 @@
 //! 16  delta 16 | 0 48 |
 //! 24  a part of the value
 //! ```
-//! Every page of a chain but the last is full.
+//! Every page of a chain but the last is full. What names the first one, is at [`FIRST_AT`] in the cell's value.
 
 use super::build::Stored;
 use super::error::Damaged;
@@ -19,6 +19,11 @@ use super::slot::Shape;
 use super::space::{self, PageMut};
 use crate::arena::Arena;
 use crate::limits::PAGE_BYTES;
+
+/// Where a page of a chain names the next one.
+pub(super) const NEXT_AT: usize = 12;
+/// Where the first page of a chain is named in what stands for it.
+pub(super) const FIRST_AT: usize = 4;
 
 /// The value of an entry, where it lies.
 #[derive(Clone, Copy)]

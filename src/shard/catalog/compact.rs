@@ -1,7 +1,8 @@
 //! Bringing all tables of a shard together, so that memory and file space go back to the system.
 //!
-//! In steps, between which others are served: first texts out of chunks that are mostly free, then
-//! what nobody needs, then every extent to the lowest place that has room for it.
+//! In steps, between which others are served: first texts out of chunks that are mostly free, and nodes of
+//! globals into fewer pages and extents; then what nobody needs, then every extent to the lowest place that
+//! has room for it.
 
 use super::{Catalog, Part};
 use crate::arena::Extent;
@@ -25,8 +26,10 @@ impl Catalog {
         match step {
             Compaction::Begin => {
                 for (_, part) in self.tables.iter_mut().flatten() {
-                    if let Part::Records(part) = part {
-                        part.plan_all(&self.arena);
+                    match part {
+                        Part::Rows(_) => {}
+                        Part::Records(part) => part.plan_all(&self.arena),
+                        Part::Globals(part) => part.plan_all(),
                     }
                 }
                 Compaction::Texts
@@ -39,7 +42,7 @@ impl Catalog {
                     match part {
                         Part::Rows(part) => part.shrink(&mut self.arena),
                         Part::Records(part) => part.shrink(&mut self.arena),
-                        // A tree gives extents back when pages are freed.
+                        // What they have no use for has gone back.
                         Part::Globals(_) => {}
                     }
                 }
@@ -50,15 +53,18 @@ impl Catalog {
         }
     }
 
-    /// Moves some texts; says whether there may be more.
+    /// Moves some texts, and pages of globals; says whether there may be more.
     fn compact_texts(&mut self) -> bool {
         let mut rest = STEP_BYTES;
         for (_, part) in self.tables.iter_mut().flatten() {
-            if let Part::Records(part) = part {
-                rest = rest.saturating_sub(part.tidy(&mut self.arena, rest));
-                if rest == 0 {
-                    return true;
-                }
+            let moved = match part {
+                Part::Rows(_) => 0,
+                Part::Records(part) => part.tidy(&mut self.arena, rest),
+                Part::Globals(part) => part.tidy(&mut self.arena, rest),
+            };
+            rest = rest.saturating_sub(moved);
+            if rest == 0 {
+                return true;
             }
         }
         false

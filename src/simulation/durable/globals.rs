@@ -20,7 +20,7 @@ use crate::error::{Error, Faults};
 use crate::id::TableKey;
 use crate::session::Verbs;
 use crate::shard::{Content, TableShape};
-use crate::simulation::strand::Strands;
+use crate::simulation::strand::{Strands, Turns};
 use crate::simulation::{Choices, Setting, World};
 use crate::table::{Globals, Routing};
 
@@ -71,7 +71,31 @@ impl Life {
                 }
             });
         }
+        let life = Rc::clone(self);
+        strands.add(false, move |turns| life.compact(turns, seed, verbs));
         self.lab.run(strands);
+    }
+
+    /// Brings the trees together meanwhile, now and then, by small steps.
+    fn compact(&self, turns: &Turns<'_>, seed: u64, steps: u64) {
+        let choices = Choices::new(!seed);
+        let shards = self.lab.setting.shards as u64;
+        for _ in 0..steps {
+            let (plans, bytes) = (choices.below(20) == 0, choices.below(40_000) as usize);
+            turns.inside(choices.below(shards) as usize, |insider| {
+                let shard = &mut insider.host.seat.shard;
+                if !shard.is_idle() || shard.is_held_up() {
+                    return;
+                }
+                if let Ok((part, arena)) = shard.catalog.globals(KEY) {
+                    if plans {
+                        part.plan_all();
+                    }
+                    part.tidy(arena, bytes);
+                }
+            });
+            turns.pass();
+        }
     }
 
     /// Looks at what is there, in a world that was just opened.

@@ -48,6 +48,7 @@ impl GlobalPart {
             row_bytes: self.bytes(arena).unwrap_or(0),
             text_bytes: 0,
             index_bytes: 0,
+            tree: self.tree().space(arena).ok(),
         }
     }
 }

@@ -8,6 +8,8 @@
 //! What is to be put back if a transaction fails needs pages, as does what was decided about one:
 //! those are kept free from before the change or the decision on.
 
+mod tidy;
+
 use std::ops::ControlFlow;
 
 use super::{GlobalLog, Routing, Strings};
@@ -17,7 +19,7 @@ use crate::error::{ArenaFull, Error, Result};
 use crate::id::ShardIndex;
 use crate::limits::PAGE_BYTES;
 use crate::table::PartName;
-use crate::tree::{Damaged, Direction, Seek, Tree, TreeError, TreeName, Value};
+use crate::tree::{Damaged, Direction, Packing, Seek, Tree, TreeError, TreeName, Value};
 
 /// Which of the owner's trees: it has one.
 const TREE: u32 = 0;
@@ -44,6 +46,8 @@ pub(crate) struct GlobalPart {
     undo_pages: u32,
     /// A value on its way.
     value: Vec<u8>,
+    /// How far the nodes have been brought together, while that is under way.
+    packing: Option<Packing>,
 }
 
 /// A range of keys: from `start` to below `end`, or to the last one.
@@ -79,6 +83,7 @@ impl GlobalPart {
             is_damaged: false,
             undo_pages: 0,
             value: Vec::new(),
+            packing: None,
         }
     }
 

@@ -294,6 +294,7 @@ impl RecordPart {
             row_bytes: self.slots.bytes(),
             text_bytes: self.texts.bytes(),
             index_bytes: self.key.bytes() + indexes,
+            tree: None,
         }
     }
 

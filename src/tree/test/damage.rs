@@ -3,7 +3,7 @@
 use super::keys::{FAMILIES, value};
 use super::*;
 use crate::limits::PAGE_BYTES;
-use crate::tree::{Cursor, Seek, Value};
+use crate::tree::{Cursor, Packing, Seek, Value};
 
 /// Does everything to a tree that may be damaged; what comes of it does not matter.
 fn exercise(tree: &mut Tree, arena: &mut Arena, keys: &[Vec<u8>]) {
@@ -36,6 +36,15 @@ fn exercise(tree: &mut Tree, arena: &mut Arena, keys: &[Vec<u8>]) {
             _ => drop(tree.get(arena, key).map(|value| value.map(Value::to_vec))),
         }
     }
+    let (mut packing, mut steps) = (Packing::new(), 0);
+    while let Ok(Some(_)) = tree.pack(arena, &mut packing) {
+        steps += 1;
+        assert!(
+            steps < 100_000,
+            "a damaged tree is brought together without end"
+        );
+    }
+    let _ = tree.space(arena);
     let middle = keys.len() / 2;
     let _ = tree.remove_range(arena, &keys[middle / 2], Some(&keys[middle]));
     let _ = tree.remove_range(arena, &[], None);

@@ -171,6 +171,13 @@ fn a_dump_of_globals_is_readable_and_replaces_nothing_unasked() {
     let stat = done(&["stat", name(copy.path())], "").unwrap();
     assert!(stat.contains("table \"globals\": 2 rows"), "{stat}");
     assert!(stat.contains("routed by name and first"), "{stat}");
+    // A head and three pages in each shard, of which one is the leaf.
+    let says = "levels: 1; pages of 4 KiB: 4, of which 2 are free; leaves about ";
+    assert!(stat.contains(says), "{stat}");
+    let stat = done(&["stat", name(copy.path()), "--json"], "").unwrap();
+    let stat: serde_json::Value = serde_json::from_str(&stat).unwrap();
+    let fill = stat["tables"][0]["tree"]["fill_percent"].as_u64().unwrap();
+    assert!(fill < 10, "{stat}");
 }
 
 /// What a line has behind its table, and what is said about it.

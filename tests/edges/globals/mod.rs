@@ -1,5 +1,6 @@
 //! Globals: every verb against an ordered map, on any number of shards, by every routing.
 
+mod compacted;
 mod damaged;
 mod dumped;
 mod killed;

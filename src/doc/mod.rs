@@ -6,7 +6,7 @@
 //! - [`isolation`]: what transactions see of each other.
 //! - [`operations`]: running it: containers, memory, sizes, who waits for whom, the command.
 //! - [`limits`]: how much of everything there can be.
-//! - [`format`]: the bytes on the disk.
+//! - [`format`](mod@format): the bytes on the disk.
 //! - [`upgrades`]: versions of the format, of the crate and of the compiler.
 //!
 //! Its snippets are run, its commands too, and its names and numbers are compared with the source

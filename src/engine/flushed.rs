@@ -16,7 +16,7 @@ use crate::shard::panic_message;
 /// All that had happened to a database up to some moment, on its way to the disk: made by
 /// [`Engine::flushed`]. A future for any executor, or the one who calls a function ([`then`](Self::then)).
 ///
-/// It is done when all of that is on the disk, or with [`Error::NotDurable`] when the journal could not
+/// It is done when all of that is on the disk, or with [`Error::NotDurable`](crate::Error::NotDurable) when the journal could not
 /// be written; the engine may be closed meanwhile. Dropping it forgets about the answer, not the changes.
 #[must_use = "a future does nothing unless it is awaited or given a function to call"]
 pub struct Flushed {

@@ -39,7 +39,14 @@ pub(crate) struct LeftOut(std::collections::BTreeMap<&'static str, u64>);
 
 impl LeftOut {
     pub(crate) fn note(&mut self, why: &'static str) {
-        *self.0.entry(why).or_default() += 1;
+        self.add(why, 1);
+    }
+
+    /// Notes some of a kind, or none.
+    pub(crate) fn add(&mut self, why: &'static str, count: u64) {
+        if count > 0 {
+            *self.0.entry(why).or_default() += count;
+        }
     }
 
     pub(crate) fn into_counts(self) -> impl Iterator<Item = (&'static str, u64)> {

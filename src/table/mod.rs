@@ -40,7 +40,9 @@ pub(crate) use check::{LeftOut, salvage_rows};
 use execute::Windows;
 pub(crate) use execute::{Means, Rolling, RowPart};
 pub use global::{Data, Globals, Routing};
-pub(crate) use global::{Direction, GlobalLog, GlobalPart, Span, Strings, key_hash, siblings};
+pub(crate) use global::{
+    Direction, GlobalLog, GlobalPart, Span, Strings, key_hash, salvage_globals, siblings,
+};
 pub use handle::Table;
 pub(crate) use record::{
     Codec, Entries, Image, IndexPlace, KeySpan, RecordPart, RecordShape, Shape, Values, are_equal,

@@ -4,12 +4,14 @@ use std::path::Path;
 
 use super::{Finding, Survey, SurveyedShard};
 use crate::arena::Entry;
+use crate::collation::GlobalKeyRef;
 use crate::engine::{TableInfo, TableSchema, indexed_table};
 use crate::error::{OpenError, TableError};
 use crate::id::{DirectId, SurrogateId};
 use crate::shard::{Content, TableShape};
 use crate::table::{
-    Cell, Codec, Kind, LeftOut, Schema, Timestamp, Value, salvage_records, salvage_rows,
+    Cell, Codec, Kind, LeftOut, Schema, Timestamp, Value, salvage_globals, salvage_records,
+    salvage_rows,
 };
 
 /// What is whole of a database that cannot be opened any more: it was open when the system went down,
@@ -84,7 +86,8 @@ impl Salvage {
             .collect()
     }
 
-    /// Visits every row of a table that is whole, shard by shard.
+    /// Visits every row of a table that is whole, shard by shard; globals have none, but
+    /// [`nodes`](Self::nodes).
     pub fn rows(
         &mut self,
         table: &str,
@@ -107,15 +110,61 @@ impl Salvage {
                 },
             );
         }
-        let counts = left.into_counts();
-        Ok(SalvageCount {
-            rows,
-            left_out: counts.map(|(why, count)| (why.to_owned(), count)).collect(),
-        })
+        Ok(count_of(rows, left))
+    }
+
+    /// Visits every node of a set of globals that is whole, shard by shard, in order: nothing of tables. Nodes are
+    /// counted as rows.
+    ///
+    /// Leaves are read from where they lie, whatever is above them. A leaf is left out whole if anything in it
+    /// does not fit, its values apart: these cannot tell whether they are whole. Nor can the first leaf of all, and
+    /// the last, whether what all of its keys begin with is right.
+    pub fn nodes(
+        &mut self,
+        table: &str,
+        mut visit: impl FnMut(GlobalKeyRef<'_>, &[u8]),
+    ) -> Result<SalvageCount, TableError> {
+        let mut tables = self.survey.tables.iter();
+        let found = tables.find(|(stored, _)| stored.name == table);
+        let (_, shape) = found.ok_or_else(|| TableError::Missing(table.to_owned()))?;
+        let (mut nodes, mut left) = (0, LeftOut::default());
+        let shards = self.survey.shards.len();
+        for (index, surveyed) in self.survey.shards.iter_mut().enumerate() {
+            nodes += surveyed.nodes((index, shards), shape, &mut left, &mut visit);
+        }
+        Ok(count_of(nodes, left))
+    }
+}
+
+fn count_of(rows: u64, left: LeftOut) -> SalvageCount {
+    let counts = left.into_counts();
+    SalvageCount {
+        rows,
+        left_out: counts.map(|(why, count)| (why.to_owned(), count)).collect(),
     }
 }
 
 impl SurveyedShard {
+    fn nodes(
+        &mut self,
+        place: (usize, usize),
+        table: &TableShape,
+        left: &mut LeftOut,
+        visit: &mut dyn FnMut(GlobalKeyRef<'_>, &[u8]),
+    ) -> u64 {
+        let Content::Globals(routing) = table.content else {
+            return 0;
+        };
+        let Some(shard) = &mut self.shard else {
+            left.note("files that could not be opened");
+            return 0;
+        };
+        let entries = self.entries.iter().copied();
+        let own: Vec<Entry> = entries.filter(|entry| table.owns(entry)).collect();
+        let arena = shard.catalog.arena();
+        salvage_globals(arena, place, routing, (table.name(), &own), left, visit)
+    }
+
     fn rows(
         &mut self,
         place: (usize, usize),

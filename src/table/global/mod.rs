@@ -12,6 +12,7 @@ mod handle;
 mod log;
 mod part;
 mod routing;
+mod salvage;
 pub(crate) mod siblings;
 mod strings;
 
@@ -20,6 +21,7 @@ pub(crate) use log::GlobalLog;
 pub(crate) use part::{GlobalPart, Span};
 pub use routing::Routing;
 pub(crate) use routing::hash_of as key_hash;
+pub(crate) use salvage::salvage_globals;
 pub(crate) use strings::Strings;
 
 pub(crate) use crate::tree::Direction;

@@ -22,7 +22,7 @@ use crate::table::PartName;
 use crate::tree::{Damaged, Direction, Packing, Seek, Tree, TreeError, TreeName, Value};
 
 /// Which of the owner's trees: it has one.
-const TREE: u32 = 0;
+pub(super) const TREE: u32 = 0;
 
 /// Bytes beside key and value that an entry takes of a page, at most.
 const ENTRY_BYTES: usize = 32;

@@ -4,6 +4,7 @@ mod compacted;
 mod damaged;
 mod dumped;
 mod killed;
+mod salvaged;
 mod transactions;
 
 use std::collections::BTreeMap;

@@ -24,6 +24,7 @@ pub mod line;
 pub mod machine;
 pub mod memory;
 pub mod oracle;
+pub mod page;
 pub mod peers;
 pub mod peers_bench;
 pub mod persist;

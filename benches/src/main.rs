@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use ancile_benches::failure::Failure;
 use ancile_benches::{
-    completedb, durability, globals, indexes, latency, line, machine, memory, peers_bench, persist,
-    reopen, sweep, threeen1, transactions,
+    completedb, durability, globals, indexes, latency, line, machine, memory, page, peers_bench,
+    persist, reopen, sweep, threeen1, transactions,
 };
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -56,6 +56,8 @@ enum Bench {
     ReopenChange(reopen::Change),
     /// Percentiles of single blocking calls.
     Latency(latency::Options),
+    /// One page, and CSV, of what scripts/report has measured.
+    Page(page::Options),
     /// The round trip of a cache line between two cores.
     Line {
         /// How many times to measure.
@@ -91,6 +93,7 @@ fn run(bench: Bench) -> Result<(), Failure> {
         Bench::Reopen(options) => reopen::run(&options),
         Bench::ReopenChange(options) => reopen::change(&options),
         Bench::Latency(options) => latency::run(&options),
+        Bench::Page(options) => page::run(&options),
         Bench::Line { rounds } => {
             for _ in 0..rounds {
                 println!("{}", machine::describe_line(line::round_trip().as_ref()));

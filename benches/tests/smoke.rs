@@ -1,6 +1,6 @@
 //! Every bench at smoke size: the workload code of the full runs, every answer compared with a model.
 
-use ancile_benches::{completedb, peers_bench, persist, threeen1};
+use ancile_benches::{completedb, latency, peers_bench, persist, threeen1};
 use clap::Parser;
 
 #[derive(Debug, Parser)]
@@ -26,6 +26,12 @@ fn single_calls_of_completedb_agree_with_the_model() {
 fn every_peer_agrees_with_the_model() {
     let line = Line::<peers_bench::Options>::parse_from(["peers", "--smoke"]);
     peers_bench::run(&line.options).unwrap();
+}
+
+#[test]
+fn every_call_whose_latency_is_told_is_answered() {
+    let line = Line::<latency::Options>::parse_from(["latency", "--smoke"]);
+    latency::run(&line.options).unwrap();
 }
 
 #[test]

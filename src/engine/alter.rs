@@ -17,15 +17,15 @@ use super::directory::StoredTable;
 use super::registry::{Registry, TableSchema};
 use super::{Engine, entry_tables};
 use crate::error::{Error, TableError};
-use crate::id::TableKey;
+use crate::id::{ShardIndex, TableKey};
 use crate::limits::BUILD_SLOTS;
-use crate::shard::{Content, TableShape};
+use crate::shard::{Content, Shard, TableShape};
 use crate::table::{IndexSchema, Record, RecordSchema, RecordShape, Records, Shape};
 
 /// How often a moment without transactions under way is looked for in each shard, and how long others go
 /// on meanwhile.
-pub(super) const BUSY_TRIES: u32 = 2_000;
-pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(1);
+const BUSY_TRIES: u32 = 2_000;
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// How far a long change has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,19 +163,23 @@ impl Engine {
             table.index_serials.remove(number);
         }
         let shape = record_shape(table);
-        self.note_altered(table)?;
-        // Old handles know the indexes by other numbers.
+        // Old handles know the indexes by other numbers. Whoever has prepared something has done so for the
+        // table as it was: nobody may have, when it gets its new stamp.
         let new = TableKey {
             stamp: Registry::next_stamp(),
             ..key
         };
-        self.ask_every_shard(move |shard| {
-            match shard.catalog.records(key) {
-                Ok((part, arena)) if is_local => part.drop_index(arena, number, Arc::clone(&shape)),
-                Ok((part, _)) => part.set_shape(Arc::clone(&shape)),
-                Err(_) => {}
-            }
-            shard.catalog.restamp(key, new);
+        let noted = self
+            .ask_unclaimed(move |shard| shard.catalog.restamp(key, new))
+            .and_then(|()| self.note_altered(table));
+        if let Err(error) = noted {
+            self.ask_every_shard(move |shard| shard.catalog.restamp(new, key))?;
+            return Err(error);
+        }
+        self.ask_every_shard(move |shard| match shard.catalog.records(new) {
+            Ok((part, arena)) if is_local => part.drop_index(arena, number, Arc::clone(&shape)),
+            Ok((part, _)) => part.set_shape(Arc::clone(&shape)),
+            Err(_) => {}
         })?;
         Ok(new)
     }
@@ -220,29 +224,13 @@ impl Engine {
     /// Adds the last index of a shape in every shard, without records, at a moment when nothing is
     /// prepared there: what is, has not been measured for an index that is not there yet.
     fn begin_index(&self, key: TableKey, shape: &Arc<RecordShape>) -> Result<(), TableError> {
-        let indexes = shape.index_serials.len();
-        let mut tries = 0;
-        loop {
-            let added = Arc::clone(shape);
-            let begun = self.each_shard(move |shard| {
-                let is_unclaimed = shard.is_unclaimed();
-                let (part, arena) = shard.catalog.records(key)?;
-                if part.indexes() == indexes {
-                    return Ok(());
-                }
-                if !is_unclaimed {
-                    return Err(Error::Conflict { tries: 1 });
-                }
-                part.add_index(arena, Arc::clone(&added))?;
-                part.end_scope(arena);
-                Ok(())
-            });
-            tries += 1;
-            match begun {
-                Err(TableError::Busy { .. }) if tries < BUSY_TRIES => thread::sleep(BUSY_PAUSE),
-                begun => return begun.map(drop),
-            }
-        }
+        let shape = Arc::clone(shape);
+        self.each_shard_unclaimed(move |shard| {
+            let (part, arena) = shard.catalog.records(key)?;
+            part.add_index(arena, Arc::clone(&shape))?;
+            part.end_scope(arena);
+            Ok(())
+        })
     }
 
     /// Builds the index that was added last, in every shard.
@@ -293,14 +281,11 @@ impl Engine {
         };
         let words: Arc<[u64]> = words.into();
         let copied = self
-            .each_shard(move |shard| {
-                if !shard.is_unclaimed() {
-                    return Err(Error::Conflict { tries: 1 });
-                }
+            .each_shard_unclaimed(move |shard| {
                 let index = shard.index;
                 shard.catalog.copy_records(key, &shape, index, &words)
             })
-            .and_then(|_| self.note_altered(table));
+            .and_then(|()| self.note_altered(table));
         let is_kept = copied.is_ok();
         self.ask_every_shard(move |shard| shard.catalog.settle_copy(key, is_kept))?;
         copied.map(|()| new)
@@ -309,30 +294,71 @@ impl Engine {
     /// As [`ask_every_shard`](Self::ask_every_shard), where a shard may fail.
     fn each_shard<T: Send + 'static>(
         &self,
-        question: impl Fn(&mut crate::shard::Shard) -> Result<T, Error> + Send + Sync + Clone + 'static,
+        question: impl Fn(&mut Shard) -> Result<T, Error> + Send + Sync + Clone + 'static,
     ) -> Result<Vec<T>, TableError> {
         let answers = self.ask_every_shard(question)?;
+        let answers = answers.into_iter().enumerate();
         answers
-            .into_iter()
-            .enumerate()
-            .map(|(shard, answer)| {
-                answer.map_err(|error| match error {
-                    Error::ArenaFull(full) => TableError::ArenaFull { shard, full },
-                    Error::Conflict { .. } => TableError::Busy { shard },
-                    Error::TableGone => TableError::Closed,
-                    Error::IndexedTooLong {
-                        index,
-                        bytes,
-                        limit,
-                    } => TableError::IndexedTooLong {
-                        index,
-                        bytes,
-                        limit,
-                    },
-                    other => TableError::Storage(other.to_string()),
-                })
-            })
+            .map(|(shard, answer)| answer.map_err(|error| refused(shard, error)))
             .collect()
+    }
+
+    /// Runs something once on every shard, each at a moment when no transaction has anything prepared there.
+    /// An error is of the first shard where it fails, or where there is no such moment; others may have
+    /// done it.
+    fn each_shard_unclaimed(
+        &self,
+        question: impl Fn(&mut Shard) -> Result<(), Error> + Send + Sync + Clone + 'static,
+    ) -> Result<(), TableError> {
+        let mut left = vec![true; self.shards()];
+        for _ in 0..BUSY_TRIES {
+            let (question, asked) = (question.clone(), left.clone());
+            let answers = self.ask_every_shard(move |shard| {
+                let is_time = asked[shard.index] && shard.is_unclaimed();
+                is_time.then(|| question(shard))
+            })?;
+            for (shard, answer) in answers.into_iter().enumerate() {
+                if let Some(answer) = answer {
+                    left[shard] = false;
+                    answer.map_err(|error| refused(shard, error))?;
+                }
+            }
+            if !left.contains(&true) {
+                return Ok(());
+            }
+            thread::sleep(BUSY_PAUSE);
+        }
+        let shard = left.iter().position(|is_left| *is_left).unwrap_or(0);
+        Err(TableError::Busy { shard })
+    }
+
+    /// As [`each_shard_unclaimed`](Self::each_shard_unclaimed), of what cannot fail.
+    pub(super) fn ask_unclaimed(
+        &self,
+        question: impl Fn(&mut Shard) + Send + Sync + Clone + 'static,
+    ) -> Result<(), TableError> {
+        self.each_shard_unclaimed(move |shard| {
+            question(shard);
+            Ok(())
+        })
+    }
+}
+
+/// Why a shard did not change a table.
+fn refused(shard: ShardIndex, error: Error) -> TableError {
+    match error {
+        Error::ArenaFull(full) => TableError::ArenaFull { shard, full },
+        Error::TableGone => TableError::Closed,
+        Error::IndexedTooLong {
+            index,
+            bytes,
+            limit,
+        } => TableError::IndexedTooLong {
+            index,
+            bytes,
+            limit,
+        },
+        other => TableError::Storage(other.to_string()),
     }
 }
 

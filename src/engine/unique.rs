@@ -14,9 +14,8 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::thread;
 
-use super::alter::{BUSY_PAUSE, BUSY_TRIES, Progress, record_shape};
+use super::alter::{Progress, record_shape};
 use super::directory::StoredTable;
 use super::registry::{Registry, TableSchema};
 use super::{ENTRIES, Engine, entry_tables, indexed_table};
@@ -24,7 +23,7 @@ use crate::error::{Error, TableError};
 use crate::id::TableKey;
 use crate::limits::RECORDS_PER_CALL;
 use crate::session::{Isolation, Session, TransactionOptions, Verbs};
-use crate::shard::{Shard, split};
+use crate::shard::split;
 use crate::table::{Codec, IndexSchema, RecordSchema, Records, Shape, Value};
 
 /// So few changes are looked up while nobody can make more.
@@ -102,34 +101,6 @@ impl Engine {
             };
             if !is_used {
                 self.drop_one(&name)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs something on every shard at a moment when no transaction has claims there; none after the
-    /// other shards have, if it is never found.
-    fn ask_unclaimed(
-        &self,
-        question: impl Fn(&mut Shard) + Send + Sync + Clone + 'static,
-    ) -> Result<(), TableError> {
-        for shard in 0..self.shards() {
-            let mut tries = 0;
-            loop {
-                let question = question.clone();
-                let is_done = self.ask_shard(shard, move |shard| {
-                    let is_unclaimed = shard.is_unclaimed();
-                    if is_unclaimed {
-                        question(shard);
-                    }
-                    is_unclaimed
-                })?;
-                tries += 1;
-                match is_done {
-                    true => break,
-                    false if tries == BUSY_TRIES => return Err(TableError::Busy { shard }),
-                    false => thread::sleep(BUSY_PAUSE),
-                }
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ancile::{Engine, Error, Records, Session, TableError, TransactionOptions, Verbs};
+use ancile::{Engine, Error, Records, Session, TableError, TransactionOptions, Value, Verbs};
 
 use crate::edges::database::{Place, settings};
 use crate::edges::support::{Random, watchdog};
@@ -226,4 +226,87 @@ fn unique_index_that_is_dropped_binds_nobody_and_can_be_made_again() {
         assert_indexed(&mut engine.session().unwrap(), &again) as u64,
         NAMES
     );
+}
+
+/// Sets the numbers of two people at once, again and again, by whatever handle is good.
+fn change_pairs(engine: &Engine, is_over: &AtomicBool, worker: u64) -> u64 {
+    let mut session = engine.session().unwrap();
+    let (mut done, mut gone) = (0, 0);
+    while !is_over.load(Ordering::Relaxed) {
+        let Ok(records) = engine.open_records_with("people") else {
+            continue;
+        };
+        for round in 0_u64.. {
+            let (one, other) = (2 * (round % 50), 2 * (round % 50) + 1);
+            let padding = Value::Text(format!("{worker} {round} {done}"));
+            let result = session.transaction(|transaction| {
+                let mut people = transaction.records(&records);
+                for name in [one, other] {
+                    let changed = people.update(name, |person| person[2] = padding.clone())?;
+                    assert!(changed);
+                }
+                Ok::<_, Error>(())
+            });
+            match result {
+                Ok(()) => done += 1,
+                Err(Error::TableGone) => {
+                    gone += 1;
+                    break;
+                }
+                Err(Error::Conflict { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+            if is_over.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+    }
+    assert!(done > 0 && gone > 0, "{done} done, {gone} handles gone");
+    done
+}
+
+#[test]
+fn transactions_stay_whole_while_indexes_come_and_go() {
+    let _watchdog = watchdog(300);
+    let engine = settings().shards(3).build().unwrap();
+    let records = engine.create_records::<Plain>("people").unwrap();
+    let plainly = |name| Plain {
+        padding: String::new(),
+        ..plain(name, name)
+    };
+    let equal: Vec<Plain> = (0..100).map(plainly).collect();
+    let mut session = engine.session().unwrap();
+    session.records(&records).insert_batch(&equal).unwrap();
+    drop(session);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..2)
+            .map(|worker| {
+                scope.spawn({
+                    let (engine, is_over) = (&engine, &is_over);
+                    move || change_pairs(engine, is_over, worker)
+                })
+            })
+            .collect();
+        for _ in 0..100 {
+            engine.alter_records("people", &template(), |_| {}).unwrap();
+            engine
+                .alter_records("people", &plain(0, 0), |_| {})
+                .unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let done: u64 = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .sum();
+        println!("{done} transactions");
+    });
+    let records = engine.open_records::<Plain>("people").unwrap();
+    let mut session = engine.session().unwrap();
+    let mut people = session.records(&records);
+    for pair in 0..50_u64 {
+        let one = people.get(2 * pair).unwrap().unwrap();
+        let other = people.get(2 * pair + 1).unwrap().unwrap();
+        assert_eq!(one.padding, other.padding, "pair {pair}");
+    }
 }

@@ -25,7 +25,8 @@ type Subject<'a> = (
 
 /// Runs all subjects in turns.
 pub(super) fn run(place: &Path, options: &Options, time: Duration) -> Result<Vec<Turns>, Failure> {
-    let engine = Engine::builder()
+    let engine = options
+        .builder()
         .arena_bytes(1 << 30)
         .durability(Durability::Commit)
         .open(place.join("commit"))?;

@@ -16,6 +16,7 @@ mod updates;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ancile::{Engine, EngineBuilder};
 use clap::Args;
 use serde::Serialize;
 
@@ -34,6 +35,9 @@ pub struct Options {
     /// Rows of each shard.
     #[arg(long, default_value_t = 500_000)]
     pub rows: usize,
+    /// Shards; one a processor if not given. Fewer leave the writer of journals a processor.
+    #[arg(long)]
+    pub shards: Option<usize>,
     /// Seconds for each figure.
     #[arg(long, default_value_t = 2.0)]
     pub seconds: f64,
@@ -50,6 +54,15 @@ pub struct Options {
     /// File for one JSON line a figure.
     #[arg(long)]
     pub json: Option<PathBuf>,
+}
+
+impl Options {
+    fn builder(&self) -> EngineBuilder {
+        match self.shards {
+            Some(shards) => Engine::builder().shards(shards),
+            None => Engine::builder(),
+        }
+    }
 }
 
 /// One figure.

@@ -78,7 +78,11 @@ impl Subject {
 
 /// Runs all durabilities in turns.
 pub(super) fn run(place: &Path, options: &Options, time: Duration) -> Result<Vec<Turns>, Failure> {
-    let builder = || Engine::builder().arena_bytes((options.rows as u64 * 120 + (64 << 20)) * 2);
+    let builder = || {
+        options
+            .builder()
+            .arena_bytes((options.rows as u64 * 120 + (64 << 20)) * 2)
+    };
     let epoch = Durability::Epoch(Duration::from_millis(100));
     let subjects = [
         Subject::new("none", builder().build()?, options.rows)?,

@@ -3,16 +3,13 @@
 use ancile::{Engine, Error, Schema, SurrogateId, Verbs};
 
 ancile::row! {
-    /// An account.
     struct Account {
         /// In cents; never negative.
         balance: i64,
-        /// Transfers so far.
         transfers: u64,
     }
 }
 
-/// Why a transfer did not happen.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error("there is no account {0}")]

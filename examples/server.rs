@@ -2,27 +2,24 @@
 //!
 //! It counts visits of pages, and speaks lines: `visit PAGE` and `visits PAGE` are answered by a number.
 
+use std::error::Error;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-use ancile::{Engine, Globals, Session, Verbs, key};
-
-type Failure = Box<dyn std::error::Error>;
+use ancile::{Engine, Globals, Number, Session, Verbs, key};
 
 const CLIENTS: usize = 8;
 const VISITS: usize = 50;
 
-fn main() -> Result<(), Failure> {
-    // Shards are threads of their own: leave processors to those of the server.
+fn main() -> Result<(), Box<dyn Error>> {
+    // Shards are threads of their own: leave processors to the server.
     let engine = Engine::builder().shards(1).arena_bytes(64 << 20).build()?;
     let store = engine.globals()?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
-
-    let clients: Vec<_> = (0..CLIENTS)
-        .map(|_| thread::spawn(move || visit(TcpStream::connect(address)?)))
-        .collect();
+    let visitor = |_| thread::spawn(move || visit(TcpStream::connect(address)?));
+    let clients: Vec<_> = (0..CLIENTS).map(visitor).collect();
     for stream in listener.incoming().take(CLIENTS) {
         let (stream, session, store) = (stream?, engine.session()?, store.clone());
         thread::spawn(move || serve(stream, session, &store).unwrap());
@@ -30,20 +27,15 @@ fn main() -> Result<(), Failure> {
     for client in clients {
         client.join().expect("a client panicked")?;
     }
-
     let mut session = engine.session()?;
-    let visits = session
-        .globals(&store)
-        .get_number(&key!["visits", "home"]?)?;
-    let visits = visits.and_then(|visits| visits.to_i64());
+    let home = key!["visits", "home"]?;
+    let visits = session.globals(&store).get_number(&home)?;
     println!("{CLIENTS} clients, {visits:?} visits");
-    assert_eq!(visits, Some((CLIENTS * VISITS) as i64));
-    engine.close()?;
-    Ok(())
+    assert_eq!(visits, Some(((CLIENTS * VISITS) as i64).into()));
+    Ok(engine.close()?)
 }
 
-/// Answers the lines of one connection.
-fn serve(stream: TcpStream, mut session: Session, store: &Globals) -> Result<(), Failure> {
+fn serve(stream: TcpStream, mut session: Session, store: &Globals) -> Result<(), Box<dyn Error>> {
     let mut answers = stream.try_clone()?;
     for line in BufReader::new(stream).lines() {
         let mut globals = session.globals(store);
@@ -52,13 +44,12 @@ fn serve(stream: TcpStream, mut session: Session, store: &Globals) -> Result<(),
             Some(("visits", page)) => globals.get_number(&key!["visits", page]?)?,
             _ => None,
         };
-        let answer = answer.map_or("nothing".to_owned(), |number| number.to_string());
-        writeln!(answers, "{answer}")?;
+        writeln!(answers, "{}", answer.unwrap_or(Number::ZERO))?;
     }
     Ok(())
 }
 
-/// A client that visits a page many times, and waits for each answer.
+/// A client, which waits for each answer.
 fn visit(mut stream: TcpStream) -> std::io::Result<()> {
     let mut answers = BufReader::new(stream.try_clone()?).lines();
     for _ in 0..VISITS {

@@ -2,6 +2,8 @@
 //!
 //! A page's prefix is chosen when the page is made: what its first and its last key have in common.
 
+use std::ops::Range;
+
 use super::error::Damaged;
 use super::page::{CHAINED, Counts, HAS_CHAINS, HEADER, Kind, ROOM, VALUE_HEAD, View, word};
 use super::parts::Parts;
@@ -94,6 +96,14 @@ impl<'a> Item<'a> {
         let tail = shape.tail_bytes(self.key.len() - prefix);
         shape.fixed_bytes() + tail + self.value.bytes.len()
     }
+}
+
+/// Whether the entries next to one another within a range, as far as there are any, are in order: to
+/// be asked where one of them has come in or changed, for all that is made of a page relies on it.
+pub(super) fn in_order_around(items: &[Item<'_>], range: Range<usize>) -> bool {
+    items[range.start..range.end.min(items.len())]
+        .windows(2)
+        .all(|pair| pair[0].key.precedes(&pair[1].key))
 }
 
 /// The longest prefix that these entries, which are in order, can have.

@@ -7,7 +7,7 @@
 //! instead.
 
 use super::Tree;
-use super::build::{Frame, Image, Item, Stored, bytes_of, prefix_of, split_point};
+use super::build::{Frame, Image, Item, Stored, bytes_of, in_order_around, prefix_of, split_point};
 use super::edit::{self, Payload, Spot};
 use super::error::{Damaged, TreeError};
 use super::head::{self, Head, Place};
@@ -273,9 +273,7 @@ fn rewrite(
         items.insert(spot.index, item);
         hint = hint.inserted(spot.index);
     }
-    let around = spot.index.saturating_sub(1)..(spot.index + 2).min(items.len());
-    let in_order = |pair: &[Item<'_>]| pair[0].key.precedes(&pair[1].key);
-    if !items[around].windows(2).all(in_order) {
+    if !in_order_around(&items, spot.index.saturating_sub(1)..spot.index + 2) {
         return view.damaged("its keys are not in ascending order");
     }
     let gain = if items.len() < ENTRIES_SMALL { 0 } else { GAIN };

@@ -11,7 +11,7 @@
 //! the steps have been stays as it is.
 
 use super::Tree;
-use super::build::{Frame, Image, Item, bytes_of};
+use super::build::{Frame, Image, Item, bytes_of, in_order_around};
 use super::error::{Damaged, TreeError};
 use super::head::Place;
 use super::page::{ROOM, SLACK, View};
@@ -165,7 +165,7 @@ fn fill_leaf(arena: &mut Arena, place: Place, branch: u32, left: usize) -> Resul
     if border == 0 || border == items.len() {
         return parent.damaged("one of its children has no entries");
     }
-    if !items[border - 1].key.precedes(&items[border].key) {
+    if !in_order_around(&items, border - 1..border + 1) {
         return parent.damaged("the keys of two of its children are not in ascending order");
     }
     let at = filled_point(&items, border);
@@ -177,6 +177,9 @@ fn fill_leaf(arena: &mut Arena, place: Place, branch: u32, left: usize) -> Resul
     let mut separators = Vec::new();
     Item::collect(&parent, &mut separators)?;
     separators[left].key = Parts::whole(&separator);
+    if !in_order_around(&separators, left.saturating_sub(1)..left + 2) {
+        return parent.damaged("one of its children has keys beyond its separators");
+    }
     if bytes_of(&separators, false) + SLACK > ROOM {
         return Ok(Filled::Nothing);
     }

@@ -8,7 +8,7 @@
 //! lies between is freed page by page, and of leaves without long values only the header is read.
 
 use super::Tree;
-use super::build::{Frame, Image, Item, Stored, bytes_of};
+use super::build::{Frame, Image, Item, Stored, bytes_of, in_order_around};
 use super::edit;
 use super::error::{Damaged, TreeError};
 use super::head::{self, Head, Place};
@@ -322,9 +322,7 @@ pub(super) fn merge(
         });
     }
     Item::collect(&right_view, &mut items)?;
-    let around = border.saturating_sub(1)..(border + 2).min(items.len());
-    let in_order = |pair: &[Item<'_>]| pair[0].key.precedes(&pair[1].key);
-    if !items[around].windows(2).all(in_order) {
+    if !in_order_around(&items, border.saturating_sub(1)..border + 2) {
         return parent.damaged("the keys of two of its children are not in ascending order");
     }
     if bytes_of(&items, is_leaf) > MERGED_MAX {

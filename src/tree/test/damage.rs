@@ -136,3 +136,46 @@ fn branches_that_lead_back_to_themselves_are_noticed() {
     }
     exercise(&mut tree, &mut arena, &keys[..100]);
 }
+
+#[test]
+fn leaves_that_changed_places_are_noticed_when_pages_are_brought_together() {
+    let mut random = Random::new("leaves that changed places");
+    let mut arena = arena(4 << 20);
+    let mut tree = Tree::new(&mut arena, NAME).unwrap();
+    while tree.check(&arena).unwrap().leaves < 40 {
+        let key = random.next().to_be_bytes();
+        tree.insert(&mut arena, &key, &[7; 100]).unwrap();
+    }
+    let bytes = arena.used_bytes() as usize;
+    let (sound, head) = (trace::image(&arena, bytes), tree.head());
+    let mut noticed = 0;
+    for (page, bytes) in sound.chunks(PAGE_BYTES).enumerate() {
+        if bytes[0] != 2 {
+            continue;
+        }
+        let slots = 24 + usize::from(bytes[2]).next_multiple_of(8);
+        let child = |slot: usize| page * PAGE_BYTES + slots + slot * 16 + 4;
+        for slot in 0..usize::from(bytes[8]) - 1 {
+            let mut damaged = super::arena(4 << 20);
+            occupy(&mut damaged, sound.len());
+            trace::put(&mut damaged, 0, &sound);
+            trace::put(&mut damaged, child(slot), &sound[child(slot + 1)..][..4]);
+            trace::put(&mut damaged, child(slot + 1), &sound[child(slot)..][..4]);
+            let mut tree = Tree::open(&damaged, head).unwrap();
+            let mut packing = Packing::new();
+            let step = loop {
+                match tree.pack(&mut damaged, &mut packing) {
+                    Ok(Some(_)) => {}
+                    end => break end,
+                }
+            };
+            // Before a separator is written that is not in order with its neighbours.
+            let error = step.err().map(|error| error.to_string());
+            noticed += usize::from(error.is_some_and(|error| error.contains("beyond its sep")));
+        }
+    }
+    assert!(
+        noticed > 5,
+        "{noticed} of some 38 changed places were noticed"
+    );
+}
